@@ -1,0 +1,48 @@
+# The two commands of the README, `make reproduce` and `make test`, set up all they need in .venv.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help reproduce test check lint types unit bench format clean
+
+help: ## List the targets
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
+
+$(READY): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "make: Python 3.11 or newer is needed, none was found" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "make: Python 3.11 or newer is needed, got $$($(PYTHON) --version); set PYTHON=..." >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt pip
+	PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
+		$(BIN)/python -m pip install --quiet --editable . --group dev
+	@touch $(READY)
+
+reproduce: $(READY) ## Run the main job: the paper's experiment on MNIST
+	$(BIN)/fedcommons reproduce
+
+test: check ## Set up everything and pass the tests
+
+check: lint types unit ## What CI runs: format, lint, types, tests
+
+lint: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+unit: $(READY)
+	$(BIN)/pytest -n auto
+
+bench: $(READY) ## Measure speed and memory
+	$(BIN)/python benchmarks/placement.py
+
+format: $(READY) ## Format the code and mend what the linter can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## Remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

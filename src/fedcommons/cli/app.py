@@ -1,0 +1,49 @@
+"""The `fedcommons` command."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from fedcommons import __version__
+from fedcommons.cli import exit_codes, reproduce
+from fedcommons.errors import FedcommonsError
+
+app = typer.Typer(
+    help="Federated learning with lopsided data and dropouts, from examples that their owners "
+    "agreed to share.",
+    epilog="Exit codes: 0 done, 1 unexpected error, 2 wrong argument, 3 data file, "
+    "4 placement file, 130 interrupted.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("reproduce")(reproduce.reproduce)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"fedcommons {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Print the version."
+    ),
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command; a user's mistake ends in a message and an exit code, not a traceback."""
+    try:
+        app()
+    except FedcommonsError as error:
+        typer.echo(f"fedcommons: {error}", err=True)
+        sys.exit(exit_codes.exit_code(error))
+    except KeyboardInterrupt:
+        typer.echo("fedcommons: interrupted", err=True)
+        sys.exit(exit_codes.INTERRUPTED)

@@ -1,0 +1,104 @@
+"""Codes: how the holders of an example share its gradient (Section III-B).
+
+A code is a matrix of shares b, sparse, shape (N, M), with b_ij = 0 unless client i holds example j
+and every column summing to 1. Client i answers f_i = sum_j b_ij g_j, in short `shares @ gradients`;
+any code makes the estimate unbiased, better codes make it less noisy. A new code is one function
+from a placement to shares.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from fedcommons import checks
+from fedcommons.checks import FloatArray, IntArray
+from fedcommons.errors import ArgumentError
+from fedcommons.placement import Placement
+
+
+def equal_split(placement: Placement) -> csr_array:
+    """The paper's code: every holder of example j has the share 1/d_j."""
+    held = placement.holdings()
+    return _with_shares(held, 1 / placement.holder_counts[held.indices])
+
+
+def reliability_split(placement: Placement, straggler_prob: npt.ArrayLike) -> csr_array:
+    """Shares proportional to (1 - p_i)/p_i over the holders: the reliable carry more.
+
+    Holders that never straggle (p = 0) share an example equally and the others get nothing. Equal
+    p gives `equal_split`. It minimises the variance if gradients of different examples are
+    orthogonal; with lopsided data it can be somewhat worse than `equal_split`.
+    """
+    p = checks.straggler_prob(straggler_prob, placement.n_clients)
+    held = placement.holdings()
+    client = _row_of_each(held)
+    n_perfect = (p == 0).astype(np.float64) @ held
+    with np.errstate(divide="ignore"):
+        odds = np.minimum((1 - p) / p, 1e100)  # beyond that p is 0 for every purpose
+    share = np.where(n_perfect[held.indices] > 0, (p == 0)[client], odds[client])
+    column_sums = np.asarray(_with_shares(held, share).sum(axis=0))
+    return _with_shares(held, share / column_sums[held.indices])
+
+
+def owner_corrected(placement: Placement, owner_share: npt.ArrayLike) -> csr_array:
+    """The owner keeps share w of each example it shared and the recipients split 1 - w equally.
+
+    `owner_share` is w for each owner, shape (N,), or one for all. Any w is unbiased, a negative one
+    too: the copies elsewhere then stand in for the private examples of an owner who is missing.
+    `best_owner_share` gives the w to use. For full gradients and one local step only.
+    """
+    w = checks.per_entry("owner_share", owner_share, placement.n_clients, "client")
+    if not np.isfinite(w).all():
+        raise ArgumentError(f"owner_share must be finite, got {w[~np.isfinite(w)][0]}")
+    held = placement.holdings()
+    copies, owner = placement.copies[held.indices], placement.owner[held.indices]
+    own = np.where(copies > 0, w[owner], 1.0)
+    theirs = (1 - w[owner]) / np.maximum(copies, 1)
+    return _with_shares(held, np.where(owner == _row_of_each(held), own, theirs))
+
+
+def best_owner_share(
+    cross: npt.ArrayLike, shared_norm2: npt.ArrayLike, spread: npt.ArrayLike
+) -> FloatArray:
+    """The w that minimises |P + w S|^2 + (1 - w)^2 E: each owner's own closed form.
+
+    P and S are the sums of the owner's private and of its shared gradients at the initial model:
+    `cross` is <P, S>, `shared_norm2` is |S|^2, and `spread` is E = sum over the shared examples of
+    |g_j|^2 / (d_j - 1), what the copies contribute at their recipients. Labels are not needed. An
+    owner that shares nothing, or whose shared gradients vanish, keeps w = 1.
+    """
+    cross, shared_norm2, spread = (
+        checks.finite(name, value)
+        for name, value in (("cross", cross), ("shared_norm2", shared_norm2), ("spread", spread))
+    )
+    curvature = shared_norm2 + spread
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(curvature > 0, (spread - cross) / curvature, 1.0)
+
+
+def owner_share_from_products(placement: Placement, products: npt.ArrayLike) -> FloatArray:
+    """`best_owner_share` for all owners from the scalar products <g_j, g_k>, shape (M, M): (N,)."""
+    products = checks.finite("products", products, ndim=2)
+    M = placement.n_examples
+    if products.shape != (M, M):
+        raise ArgumentError(f"products must have shape {(M, M)}, got {products.shape}")
+    copies, owner = placement.copies, placement.owner
+    owned = np.zeros((placement.n_clients, M))
+    owned[owner, np.arange(M)] = 1
+    private, shared = owned * (copies == 0), owned * (copies > 0)
+    to_shared = shared @ products  # <sum of shared, g_k> for every k
+    return best_owner_share(
+        cross=(to_shared * private).sum(axis=1),
+        shared_norm2=(to_shared * shared).sum(axis=1),
+        spread=shared @ (np.diag(products) / np.maximum(copies, 1)),
+    )
+
+
+def _with_shares(held: csr_array, share: FloatArray) -> csr_array:
+    return csr_array((share, held.indices, held.indptr), shape=held.shape)
+
+
+def _row_of_each(held: csr_array) -> IntArray:
+    return np.repeat(np.arange(held.shape[0]), np.diff(held.indptr))

@@ -1,0 +1,7 @@
+"""Data to train on: MNIST, which comes with the package, or your own files."""
+
+from fedcommons.datasets.dataset import Dataset
+from fedcommons.datasets.embedded import mnist
+from fedcommons.datasets.files import load
+
+__all__ = ["Dataset", "load", "mnist"]

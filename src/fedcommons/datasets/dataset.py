@@ -1,0 +1,98 @@
+"""The dataset record: labelled examples, split into training and test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from fedcommons.checks import IntArray
+from fedcommons.errors import ArgumentError, DataError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dataset:
+    """Examples and labels. Inputs stay as they came; `inputs` turns them into model inputs.
+
+    Attributes:
+        name: where they came from.
+        x_train, x_test: (examples, ...) numbers; the test split may have no examples.
+        y_train, y_test: (examples,) labels in {0, ..., L-1}.
+    """
+
+    name: str
+    x_train: npt.NDArray[Any]
+    y_train: IntArray
+    x_test: npt.NDArray[Any]
+    y_test: IntArray
+
+    def __post_init__(self) -> None:
+        for split in ("train", "test"):
+            x = _inputs_checked(self.name, f"x_{split}", getattr(self, f"x_{split}"))
+            y = _labels_checked(self.name, f"y_{split}", getattr(self, f"y_{split}"))
+            if len(x) != len(y):
+                raise DataError(
+                    f"{self.name}: x_{split} and y_{split} must have the same length, "
+                    f"got {len(x)} and {len(y)}"
+                )
+            object.__setattr__(self, f"x_{split}", x)
+            object.__setattr__(self, f"y_{split}", y)
+        if len(self.y_train) == 0:
+            raise DataError(f"{self.name}: x_train must have examples, got none")
+        if len(self.x_test) and self.x_train.shape[1:] != self.x_test.shape[1:]:
+            raise DataError(
+                f"{self.name}: x_train and x_test must have examples of one shape, "
+                f"got {self.x_train.shape[1:]} and {self.x_test.shape[1:]}"
+            )
+
+    @property
+    def n_classes(self) -> int:
+        """L: the largest label plus 1."""
+        return int(max(self.y_train.max(), self.y_test.max(initial=0))) + 1
+
+    def inputs(
+        self,
+        split: Literal["train", "test"],
+        examples: npt.ArrayLike | None = None,
+        *,
+        dtype: npt.DTypeLike = np.float32,
+    ) -> npt.NDArray[Any]:
+        """Flat model inputs, shape (examples, features): all, or those with the given numbers.
+
+        Bytes (uint8) are scaled to [0, 1]; other numbers stay as they are.
+        """
+        if split not in ("train", "test"):
+            raise ArgumentError(f"split must be 'train' or 'test', got {split!r}")
+        x = self.x_train if split == "train" else self.x_test
+        if examples is not None:
+            x = x[np.asarray(examples)]
+        flat = x.reshape(len(x), int(np.prod(x.shape[1:]))).astype(dtype)
+        if x.dtype == np.uint8:
+            flat /= np.asarray(255, dtype)
+        return flat
+
+
+def _inputs_checked(name: str, field: str, x: object) -> npt.NDArray[Any]:
+    array = np.asarray(x)
+    if array.ndim < 2:
+        raise DataError(f"{name}: {field} must be (examples, ...), got shape {array.shape}")
+    is_float = np.issubdtype(array.dtype, np.floating)
+    if not (is_float or np.issubdtype(array.dtype, np.integer) or array.dtype == np.bool_):
+        raise DataError(f"{name}: {field} must be real numbers, got dtype {array.dtype}")
+    if is_float and not np.isfinite(array).all():
+        row = int(np.argmin(np.isfinite(array.reshape(len(array), -1)).all(axis=1)))
+        raise DataError(f"{name}: {field} must be finite, got a missing value in example {row}")
+    return array
+
+
+def _labels_checked(name: str, field: str, y: object) -> IntArray:
+    array = np.asarray(y)
+    if array.ndim != 1:
+        raise DataError(f"{name}: {field} must have one dimension, got shape {array.shape}")
+    if not np.issubdtype(array.dtype, np.integer):
+        raise DataError(f"{name}: {field} must be integer labels, got dtype {array.dtype}")
+    if array.size and array.min() < 0:
+        raise DataError(f"{name}: {field} must be labels >= 0, got {array.min()}")
+    return array.astype(np.int64)

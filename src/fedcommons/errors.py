@@ -1,0 +1,21 @@
+"""The errors that fedcommons raises on purpose.
+
+Every one says what was wrong, which rule it broke and what was found. The command line turns each
+class into an exit code (`fedcommons.cli.exit_codes`).
+"""
+
+
+class FedcommonsError(Exception):
+    """Any error that fedcommons raises on purpose."""
+
+
+class ArgumentError(FedcommonsError, ValueError):
+    """An argument breaks its rule."""
+
+
+class DataError(FedcommonsError):
+    """A user's data file is missing, unreadable, or not what it should be."""
+
+
+class PlacementFileError(FedcommonsError):
+    """A placement file is missing, corrupt, or was not written by fedcommons."""

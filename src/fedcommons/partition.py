@@ -1,0 +1,115 @@
+"""Who owns which example before anything is shared (Section II of the paper).
+
+A partition is the array `owner`, shape (M,): the client that owns each example. The functions here
+make one from the labels; your own array serves as well (`given` checks it).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from fedcommons import checks
+from fedcommons.checks import FloatArray, IntArray
+
+
+def iid(labels: npt.ArrayLike, n_clients: int, *, rng: np.random.Generator) -> IntArray:
+    """Shuffle, then deal out evenly: client sizes differ by at most one.
+
+    Where N does not divide M, the clients that get one more are drawn at random.
+    """
+    labels, _ = checks.labels(labels)
+    n_clients = checks.n_clients(n_clients)
+    rng = checks.rng(rng)
+    return _deal(len(labels), rng.permutation(n_clients), rng)
+
+
+def single_class(labels: npt.ArrayLike, n_clients: int, *, rng: np.random.Generator) -> IntArray:
+    """Each client owns a single class; with N = L, client i owns all of class i.
+
+    With N > L, client i owns a part of class i mod L: clients per class differ by at most one, and
+    so do the sizes of a class's parts. With N < L, class l belongs whole to client l mod N (one
+    client per class, classes per client as even as possible).
+    """
+    labels, n_classes = checks.labels(labels)
+    n_clients = checks.n_clients(n_clients)
+    rng = checks.rng(rng)
+    owner = np.empty(len(labels), np.int64)
+    for label in range(n_classes):
+        members = np.flatnonzero(labels == label)
+        clients = np.arange(label, n_clients, n_classes) if label < n_clients else None
+        if clients is None:
+            owner[members] = label % n_clients
+        else:
+            owner[members] = _deal(len(members), rng.permutation(clients), rng)
+    return owner
+
+
+def dirichlet(
+    labels: npt.ArrayLike, n_clients: int, alpha: float, *, rng: np.random.Generator
+) -> IntArray:
+    """Per label, proportions over the clients from a symmetric Dirichlet(alpha).
+
+    The counts are the proportions times the class size, rounded by largest remainder: they sum to
+    the class size exactly and no integer counts are nearer to the proportions.
+    """
+    labels, n_classes = checks.labels(labels)
+    n_clients = checks.n_clients(n_clients)
+    alpha = checks.real("alpha", alpha, low=np.finfo(float).tiny)
+    rng = checks.rng(rng)
+    owner = np.empty(len(labels), np.int64)
+    for label in range(n_classes):
+        members = np.flatnonzero(labels == label)
+        counts = round_to_sum(rng.dirichlet(np.full(n_clients, alpha)), len(members))
+        owner[rng.permutation(members)] = np.repeat(np.arange(n_clients), counts)
+    return owner
+
+
+def given(owner: npt.ArrayLike, n_clients: int) -> IntArray:
+    """Your own owner array, checked."""
+    return checks.owner(owner, checks.n_clients(n_clients))
+
+
+def round_to_sum(proportions: FloatArray, total: int) -> IntArray:
+    """The integer counts nearest to proportions * total that sum to total (largest remainder)."""
+    quota = proportions * total
+    counts = np.floor(quota).astype(np.int64)
+    missing = total - int(counts.sum())
+    counts[np.argsort(counts - quota, kind="stable")[:missing]] += 1
+    return counts
+
+
+def label_counts(
+    labels: npt.ArrayLike, owner: npt.ArrayLike, n_clients: int, *, n_classes: int | None = None
+) -> IntArray:
+    """How many examples of each class each client owns, shape (N, L)."""
+    labels, n_classes = checks.labels(labels, n_classes)
+    n_clients = checks.n_clients(n_clients)
+    owner = checks.owner(owner, n_clients, len(labels))
+    cells = np.bincount(owner * n_classes + labels, minlength=n_clients * n_classes)
+    return cells.reshape(n_clients, n_classes)
+
+
+def heterogeneity(counts: npt.ArrayLike) -> FloatArray:
+    """|X - Theta*|^2 for each label, from counts (N, L): shape (L,).
+
+    X are a label's proportions over the N clients and Theta* = (1/N, ..., 1/N). A class with no
+    examples has no proportions: its entry is NaN.
+    """
+    counts = checks.finite("counts", counts, ndim=2)
+    n_clients = len(counts)
+    with np.errstate(invalid="ignore"):
+        X = counts / counts.sum(axis=0)
+    return ((X - 1 / n_clients) ** 2).sum(axis=0)
+
+
+def mean_heterogeneity(counts: npt.ArrayLike) -> float:
+    """`heterogeneity` averaged over the classes that have examples (NaN if none has)."""
+    per_label = heterogeneity(counts)
+    present = per_label[~np.isnan(per_label)]
+    return float(present.mean()) if present.size else float("nan")
+
+
+def _deal(n_cards: int, clients: IntArray, rng: np.random.Generator) -> IntArray:
+    """Deal shuffled examples to `clients` in turn: the first in `clients` get one more."""
+    return clients[rng.permutation(n_cards) % len(clients)]

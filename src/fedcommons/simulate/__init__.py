@@ -1,0 +1,1 @@
+"""Studies without a network: many draws at once, from named random streams."""

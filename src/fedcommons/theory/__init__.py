@@ -1,0 +1,17 @@
+"""The paper's theorems as functions, each with the exact form that they bound or approximate."""
+
+from fedcommons.theory import (
+    heterogeneity,
+    lambdas,
+    scalar_products,
+    second_moment,
+    variance_reduction,
+)
+
+__all__ = [
+    "heterogeneity",
+    "lambdas",
+    "scalar_products",
+    "second_moment",
+    "variance_reduction",
+]

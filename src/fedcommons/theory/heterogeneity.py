@@ -1,0 +1,63 @@
+"""Theorem 1: how much randomised sharing evens out a label (arXiv 2404.03524v1, Appendix A)."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from fedcommons import checks
+from fedcommons.checks import FloatArray
+
+
+def theorem1(
+    distance: npt.ArrayLike, *, n_clients: int, class_size: int, proportion: float, copies: int
+) -> FloatArray:
+    """Theorem 1: E|Y - Theta*|^2 from `distance` = |X - Theta*|^2.
+
+    Exact if c X_i K are integers for all clients. Where they are not, use `expected`.
+    """
+    class_size = checks.integer("class_size", class_size, low=1)
+    factor, N, dc, d = _large_factor(n_clients, proportion, copies)
+    if N == 1:
+        return factor * checks.finite("distance", distance)
+    noise = dc * (N - 1 - d) / ((1 + dc) ** 2 * (N - 1) * class_size)
+    return noise + factor * checks.finite("distance", distance)
+
+
+def theorem1_large(
+    distance: npt.ArrayLike, *, n_clients: int, proportion: float, copies: int
+) -> FloatArray:
+    """Theorem 1 for K >> 1: E|Y - Theta*|^2 without the sampling noise of order 1/K."""
+    factor, *_ = _large_factor(n_clients, proportion, copies)
+    return factor * checks.finite("distance", distance)
+
+
+def _large_factor(n_clients: int, proportion: float, copies: int) -> tuple[float, int, float, int]:
+    N = checks.n_clients(n_clients)
+    d = checks.copies(copies, N)
+    dc = d * checks.real("proportion", proportion, low=0, high=1)
+    if N == 1:
+        return 1.0, N, dc, d
+    return (N - 1 - dc) ** 2 / ((1 + dc) ** 2 * (N - 1) ** 2), N, dc, d
+
+
+def expected(counts: npt.ArrayLike, shareable_counts: npt.ArrayLike, copies: int) -> FloatArray:
+    """E|Y - Theta*|^2 of each label under randomised sharing, exact for any integer counts: (L,).
+
+    `counts` and `shareable_counts`, shape (N, L), are how many examples of each label a client owns
+    and how many of these it may share. With n_i shareable of X_i K, n = sum n_i, q = d/(N-1) and
+    T = K + dn, it is
+
+        sum_i ((X_i K + q (n - n_i)) / T - 1/N)^2 + d n (1 - q) / T^2,
+
+    of which Theorem 1 is the case n_i = c X_i K. A class without examples gives NaN.
+    """
+    counts, offered = checks.counts(counts, shareable_counts)
+    N = len(counts)
+    d = checks.copies(copies, N)
+    q = d / (N - 1) if N > 1 else 0.0
+    n = offered.sum(axis=0)
+    with np.errstate(invalid="ignore"):
+        total = counts.sum(axis=0) + d * n
+        mean = (counts + q * (n - offered)) / total
+        return ((mean - 1 / N) ** 2).sum(axis=0) + d * n * (1 - q) / total**2

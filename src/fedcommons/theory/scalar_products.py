@@ -1,0 +1,114 @@
+"""Sums of scalar products of gradients, by kind of pair: no pairwise loop is needed.
+
+A sum over all pairs within a group is the squared norm of the group's sum, so sums of gradients per
+group are enough.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from fedcommons import checks
+from fedcommons.checks import BoolArray, FloatArray, IntArray
+
+
+def type_sums(gradients: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[float, float]:
+    """Type I and Type II of Figure 3: sums over pairs of the same class, and of different classes.
+
+    Type I = sum over classes of |sum of that class's gradients|^2; Type II = |g|^2 - Type I.
+    """
+    gradients = checks.finite("gradients", gradients, ndim=2)
+    labels, n_classes = checks.labels(labels)
+    checks.same_length("labels", labels, len(gradients))
+    per_class = membership(labels, n_classes) @ gradients
+    same = float((per_class**2).sum())
+    return same, float((per_class.sum(axis=0) ** 2).sum()) - same
+
+
+@dataclass(frozen=True, slots=True)
+class PairSums:
+    """Sums of <g_j, g_k> over ordered pairs of each kind (the paper's J sets).
+
+    The kinds are those of `fedcommons.theory.lambdas.Lambdas`, except that `same_shared` contains
+    the pairs of an example with itself, as in the paper; `self_shared` is that part of it.
+    """
+
+    same_private: float
+    diff_private: float
+    same_mixed: float
+    diff_mixed: float
+    self_shared: float
+    same_shared: float
+    diff_shared: float
+
+    @property
+    def total(self) -> float:
+        """|g|^2."""
+        return (
+            self.same_private
+            + self.diff_private
+            + self.same_mixed
+            + self.diff_mixed
+            + self.same_shared
+            + self.diff_shared
+        )
+
+    @property
+    def same_shareable(self) -> float:
+        """Over pairs of the same group of which at least one is shareable: the sum in Theorem 2."""
+        return self.same_mixed + self.same_shared
+
+
+def pair_sums(
+    gradients: npt.ArrayLike, groups: npt.ArrayLike, shareable: npt.ArrayLike
+) -> PairSums:
+    """Pair sums from gradients (M, P). `groups`, (M,), says what "same" means: owner or class."""
+    gradients = checks.finite("gradients", gradients, ndim=2)
+    member, shareable = _blocks(groups, shareable, len(gradients))
+    sums = member @ gradients
+    return _from_blocks(sums @ sums.T, float((gradients[shareable] ** 2).sum()))
+
+
+def pair_sums_from_products(
+    products: npt.ArrayLike, groups: npt.ArrayLike, shareable: npt.ArrayLike
+) -> PairSums:
+    """`pair_sums` in example space, from the scalar products <g_j, g_k>, shape (M, M)."""
+    products = checks.finite("products", products, ndim=2)
+    member, shareable = _blocks(groups, shareable, len(products))
+    return _from_blocks(member @ (member @ products).T, float(np.diag(products)[shareable].sum()))
+
+
+def membership(groups: IntArray, n_groups: int) -> csr_array:
+    """The 0/1 matrix whose product with gradients sums them by group: sparse, (n_groups, M)."""
+    entries = (np.ones(len(groups)), (groups, np.arange(len(groups))))
+    return csr_array(entries, shape=(n_groups, len(groups)))
+
+
+def _blocks(
+    groups: npt.ArrayLike, shareable: npt.ArrayLike, length: int
+) -> tuple[csr_array, BoolArray]:
+    """Membership in 2 G blocks: each group's private examples, then each group's shareable ones."""
+    groups = checks.indices("groups", groups, length=length)
+    shareable = checks.mask("shareable", shareable, length)
+    n_groups = int(groups.max()) + 1 if groups.size else 1
+    return membership(groups + n_groups * shareable, 2 * n_groups), shareable
+
+
+def _from_blocks(block_products: FloatArray, self_shared: float) -> PairSums:
+    """From the scalar products of the 2 G block sums, and sum |g_j|^2 over the shareable."""
+    G = len(block_products) // 2
+    private, shared = block_products[:G, :G], block_products[G:, G:]
+    mixed = 2 * block_products[:G, G:]  # ordered pairs: both ways round
+    return PairSums(
+        same_private=float(np.trace(private)),
+        diff_private=float(private.sum() - np.trace(private)),
+        same_mixed=float(np.trace(mixed)),
+        diff_mixed=float(mixed.sum() - np.trace(mixed)),
+        self_shared=self_shared,
+        same_shared=float(np.trace(shared)),
+        diff_shared=float(shared.sum() - np.trace(shared)),
+    )
