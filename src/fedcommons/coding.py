@@ -35,8 +35,7 @@ def reliability_split(placement: Placement, straggler_prob: npt.ArrayLike) -> cs
     held = placement.holdings()
     client = _row_of_each(held)
     n_perfect = (p == 0).astype(np.float64) @ held
-    with np.errstate(divide="ignore"):
-        odds = np.minimum((1 - p) / p, 1e100)  # beyond that p is 0 for every purpose
+    odds = (1 - p) / np.maximum(p, 1e-100)  # p = 0 is dealt with below
     share = np.where(n_perfect[held.indices] > 0, (p == 0)[client], odds[client])
     column_sums = np.asarray(_with_shares(held, share).sum(axis=0))
     return _with_shares(held, share / column_sums[held.indices])

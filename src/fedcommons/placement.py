@@ -6,8 +6,6 @@ Everything before it builds it, everything after it reads it.
 from __future__ import annotations
 
 import os
-import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,8 @@ from scipy.sparse import csc_array, csr_array
 
 from fedcommons import checks, partition
 from fedcommons.checks import FloatArray, IntArray
-from fedcommons.errors import ArgumentError, FedcommonsError, PlacementFileError
+from fedcommons.errors import ArgumentError, PlacementFileError
+from fedcommons.npz import read_npz
 
 FILE_FORMAT = "fedcommons.placement"
 FILE_VERSION = 1
@@ -231,27 +230,21 @@ class Placement:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Placement:
         """Read a file that `save` wrote."""
+        fields = ("owner", "indptr", "recipients", "n_clients")
+        file = read_npz(path, ("format", "version"), PlacementFileError)
+        if str(file["format"]) != FILE_FORMAT:
+            raise PlacementFileError(
+                f"{path} must be a placement, got {str(file['format'])[:50]!r}"
+            )
+        if str(file["version"]) != str(FILE_VERSION):
+            raise PlacementFileError(
+                f"{path} must have placement version {FILE_VERSION}, got {file['version']}"
+            )
+        arrays: dict[str, Any] = read_npz(path, fields, PlacementFileError)
         try:
-            with np.load(path, allow_pickle=False) as file:
-                if "format" not in file or str(file["format"]) != FILE_FORMAT:
-                    raise PlacementFileError(f"{path} is not a fedcommons placement")
-                if int(file["version"]) != FILE_VERSION:
-                    raise PlacementFileError(
-                        f"{path} has placement version {int(file['version'])}, "
-                        f"this fedcommons reads version {FILE_VERSION}"
-                    )
-                fields: dict[str, Any] = {name: file[name] for name in ("owner", "indptr")}
-                return cls(
-                    **fields, recipients=file["recipients"], n_clients=int(file["n_clients"])
-                )
-        except FileNotFoundError:
-            raise PlacementFileError(f"{path} does not exist") from None
-        except PlacementFileError:
-            raise
-        except (FedcommonsError, ValueError, KeyError, TypeError, AttributeError) as error:
+            return cls(**{**arrays, "n_clients": arrays["n_clients"][()]})
+        except ArgumentError as error:
             raise PlacementFileError(f"{path} is not a valid placement: {error}") from None
-        except (OSError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
-            raise PlacementFileError(f"{path} cannot be read as a placement: {error}") from None
 
 
 def _check_copies(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import zipfile
 import zlib
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import numpy.typing as npt
 
 from fedcommons.datasets.dataset import Dataset
 from fedcommons.errors import DataError
+from fedcommons.npz import read_npz
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 IDX_PREFIXES = {
@@ -60,19 +60,8 @@ def load(
     if path.is_dir():
         return _from_idx_folder(name, path)
     if path.suffix == ".npz":
-        return _from_npz(name, path)
+        return Dataset(name, **read_npz(path, ARRAYS, DataError))
     raise DataError(f"dataset must be .npz, .parquet or a folder of IDX files, got {path}")
-
-
-def _from_npz(name: str, path: Path) -> Dataset:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            missing = [array for array in ARRAYS if array not in file]
-            if missing:
-                raise DataError(f"{path} must hold {', '.join(ARRAYS)}; missing {missing}")
-            return Dataset(name, *(file[array] for array in ARRAYS))
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, AttributeError) as error:
-        raise DataError(f"{path} cannot be read as .npz: {error}") from None
 
 
 def _from_idx_folder(name: str, folder: Path) -> Dataset:
