@@ -3,7 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcommons import coding, sharing
+from fedcommons import coding, datasets, sharing
+from fedcommons.simulate import round_zero
+from fedcommons.tasks import softmax
 from fedcommons.theory import scalar_products, second_moment, variance_reduction
 from fedcommons.theory.scalar_products import PairSums
 from tests.reference import loops
@@ -91,3 +93,27 @@ def test_assumption1_names_the_part_that_fails():
     assert variance_reduction.assumption1(negative).mixed_margin == -2
     assert variance_reduction.remark_premise(negative)
     assert not variance_reduction.remark_premise(fine)
+
+
+def test_at_fixed_dc_the_bound_does_not_grow_with_c_but_the_exact_reduction_on_mnist_does():
+    # docs/deviations.md, 8. One draw of the paper's training set at the initial model.
+    dataset, K = datasets.mnist(), 30
+    rng = np.random.default_rng(0)
+    examples = round_zero.training_set(dataset.y_train, K, rng=rng)
+    labels = dataset.y_train[examples]
+    products = softmax.gradient_products(
+        dataset.inputs("train", examples), softmax.initial_residuals(labels, 10)
+    )
+    coefficient, exact = [], []
+    for c, d in ((0.1, 6), (0.2, 3), (0.3, 2)):
+        coefficient.append((d - 1) / (d + 1) * c * (2 - c))
+        shareable = np.tile(np.arange(K) < round(c * K), 10)
+        pairs = scalar_products.pair_sums_from_products(products, labels, shareable)
+        exact.append(
+            variance_reduction.expected_reduction(pairs, n_clients=10, copies=d, straggler_prob=0.5)
+        )
+        ones = scalar_products.pair_sums_from_products(np.ones((300, 300)), labels, shareable)
+        bound = variance_reduction.theorem2_bound(ones, copies=d, straggler_prob=0.5)
+        assert bound == pytest.approx(coefficient[-1] * 300 * K)
+    assert coefficient == pytest.approx([0.136, 0.180, 0.170], abs=5e-4)
+    assert exact == sorted(exact)

@@ -1,0 +1,95 @@
+"""Imports point one way, the concepts need NumPy and SciPy only, and importing is fast."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fedcommons
+
+ROOT = Path(fedcommons.__file__).parent
+ROOMS = ["simulate", "federate", "plan", "flower", "figures", "cli"]  # what is not here: a concept
+LEVEL = {"simulate": 1, "federate": 1, "plan": 1, "flower": 1, "figures": 2, "cli": 3}
+HEAVY = ("torch", "flwr", "matplotlib", "pyarrow", "typer", "rich", "pandas")
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in sorted(ROOT.rglob("*.py"))}
+
+
+def imports(name: str) -> set[str]:
+    """What a module imports at any depth of its code, submodules named in full."""
+    found = set()
+    for node in ast.walk(ast.parse(MODULES[name].read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name} imports relatively"
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                found.add(full if full in MODULES else str(node.module))
+    return found
+
+
+def level(name: str) -> int:
+    room = name.split(".")[1] if "." in name else ""
+    return LEVEL.get(room, 0)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_imports_never_point_back(name):
+    ours = [m for m in imports(name) if m.split(".")[0] == "fedcommons"]
+    if name == "fedcommons":
+        assert all(level(m) == 0 for m in ours)
+    else:
+        assert all(level(m) <= level(name) for m in ours), ours
+
+
+@pytest.mark.parametrize("name", [m for m in MODULES if level(m) == 0])
+def test_concepts_import_numpy_and_scipy_only(name):
+    allowed = {"numpy", "scipy", "fedcommons", *sys.stdlib_module_names}
+    if name == "fedcommons.datasets.files":
+        allowed.add("pyarrow")  # inside the function that reads Parquet
+    assert {m.split(".")[0] for m in imports(name)} <= allowed
+
+
+def test_there_are_no_import_cycles():
+    graph = {name: {m for m in imports(name) if m in MODULES} for name in MODULES}
+    done: set[str] = set()
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        assert name not in path, " -> ".join([*path, name])
+        if name not in done:
+            for other in graph[name]:
+                visit(other, (*path, name))
+            done.add(name)
+
+    for name in MODULES:
+        visit(name, ())
+
+
+def test_module_names_say_something():
+    vague = {"utils", "util", "helpers", "helper", "common", "base", "misc"}
+    assert not vague & {part for name in MODULES for part in name.split(".")}
+
+
+def test_importing_is_light_and_fast():
+    # The best of three in fresh processes, less what starting Python costs.
+    code = (
+        "import time; t = time.perf_counter(); import fedcommons; "
+        "seconds = time.perf_counter() - t; import sys; "
+        f"print(seconds, *[m for m in {HEAVY!r} if m in sys.modules])"
+    )
+    runs = [
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        for _ in range(3)
+    ]
+    outputs = [run.stdout.split() for run in runs]
+    assert all(len(output) == 1 for output in outputs), outputs
+    assert min(float(output[0]) for output in outputs) < 0.5

@@ -1,0 +1,18 @@
+"""The benchmarks run: a small one of each."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+
+
+def test_placement_benchmark_runs(tmp_path):
+    out = tmp_path / "results.json"
+    subprocess.run(
+        [sys.executable, BENCHMARKS / "placement.py", "--examples", "4000", "--json", out],
+        check=True,
+        capture_output=True,
+    )
+    assert len(json.loads(out.read_text())) == 5
