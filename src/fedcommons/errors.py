@@ -19,3 +19,11 @@ class DataError(FedcommonsError):
 
 class PlacementFileError(FedcommonsError):
     """A placement file is missing, corrupt, or was not written by fedcommons."""
+
+
+class StudyError(FedcommonsError):
+    """A study file is missing, unreadable, or says something that cannot be run."""
+
+
+class ResultsError(FedcommonsError):
+    """A results folder cannot be written, is damaged, or belongs to another study."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from fedcommons import checks
-from fedcommons.checks import BoolArray, FloatArray, IntArray
+from fedcommons.checks import FloatArray, IntArray
 
 
 def type_sums(gradients: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[float, float]:
@@ -58,6 +58,11 @@ class PairSums:
         )
 
     @property
+    def same(self) -> float:
+        """Over all pairs of the same group: the sum of the groups' squared norms."""
+        return self.same_private + self.same_mixed + self.same_shared
+
+    @property
     def same_shareable(self) -> float:
         """Over pairs of the same group of which at least one is shareable: the sum in Theorem 2."""
         return self.same_mixed + self.same_shared
@@ -68,9 +73,11 @@ def pair_sums(
 ) -> PairSums:
     """Pair sums from gradients (M, P). `groups`, (M,), says what "same" means: owner or class."""
     gradients = checks.finite("gradients", gradients, ndim=2)
-    member, shareable = _blocks(groups, shareable, len(gradients))
+    member = block_membership(groups, shareable, len(gradients))
     sums = member @ gradients
-    return _from_blocks(sums @ sums.T, float((gradients[shareable] ** 2).sum()))
+    return pair_sums_from_blocks(
+        sums @ sums.T, float((gradients[np.asarray(shareable)] ** 2).sum())
+    )
 
 
 def pair_sums_from_products(
@@ -78,8 +85,9 @@ def pair_sums_from_products(
 ) -> PairSums:
     """`pair_sums` in example space, from the scalar products <g_j, g_k>, shape (M, M)."""
     products = checks.finite("products", products, ndim=2)
-    member, shareable = _blocks(groups, shareable, len(products))
-    return _from_blocks(member @ (member @ products).T, float(np.diag(products)[shareable].sum()))
+    member = block_membership(groups, shareable, len(products))
+    self_shared = float(np.diag(products)[np.asarray(shareable)].sum())
+    return pair_sums_from_blocks(member @ (member @ products).T, self_shared)
 
 
 def membership(groups: IntArray, n_groups: int) -> csr_array:
@@ -88,17 +96,15 @@ def membership(groups: IntArray, n_groups: int) -> csr_array:
     return csr_array(entries, shape=(n_groups, len(groups)))
 
 
-def _blocks(
-    groups: npt.ArrayLike, shareable: npt.ArrayLike, length: int
-) -> tuple[csr_array, BoolArray]:
+def block_membership(groups: npt.ArrayLike, shareable: npt.ArrayLike, length: int) -> csr_array:
     """Membership in 2 G blocks: each group's private examples, then each group's shareable ones."""
     groups = checks.indices("groups", groups, length=length)
     shareable = checks.mask("shareable", shareable, length)
     n_groups = int(groups.max()) + 1 if groups.size else 1
-    return membership(groups + n_groups * shareable, 2 * n_groups), shareable
+    return membership(groups + n_groups * shareable, 2 * n_groups)
 
 
-def _from_blocks(block_products: FloatArray, self_shared: float) -> PairSums:
+def pair_sums_from_blocks(block_products: FloatArray, self_shared: float) -> PairSums:
     """From the scalar products of the 2 G block sums, and sum |g_j|^2 over the shareable."""
     G = len(block_products) // 2
     private, shared = block_products[:G, :G], block_products[G:, G:]

@@ -9,9 +9,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
+from scipy.special import comb
 
 from fedcommons import checks
 from fedcommons.checks import FloatArray
+from fedcommons.errors import ArgumentError
+from fedcommons.estimators import Estimator
 
 
 def odds(straggler_prob: npt.ArrayLike, n_clients: int) -> FloatArray:
@@ -60,3 +63,30 @@ def variance_from_products(
     products = checks.finite("products", products, ndim=2)
     norms2 = np.asarray(shares.multiply(shares @ products).sum(axis=1)).ravel()
     return float(odds(straggler_prob, shares.shape[0]) @ norms2)
+
+
+def moment_coefficients(
+    estimator: Estimator, straggler_prob: npt.ArrayLike, n_clients: int
+) -> tuple[float, FloatArray]:
+    """(alpha, beta) such that E|g^|^2 = alpha |g|^2 + sum_i beta_i |f_i|^2.
+
+    For memory, f_i - h_i takes the place of f_i. The average over responders has such a form only
+    if all p_i are equal.
+    """
+    p = checks.straggler_prob(straggler_prob, n_clients)
+    if estimator.needs_everybody:
+        return 1.0, np.zeros(n_clients)
+    if estimator.unbiased:
+        return 1.0, p / (1 - p)
+    if np.ptp(p) > 0:
+        raise ArgumentError(
+            f"straggler_prob must be the same for all clients for {estimator.name}, "
+            f"got {p.min():g} to {p.max():g}"
+        )
+    k = np.arange(1, n_clients + 1)  # how many answer
+    chance = comb(n_clients, k) * (1 - p[0]) ** k * p[0] ** (n_clients - k)
+    own = float((chance * n_clients / k).sum())  # E[u_i^2]
+    pair = 0.0  # E[u_i u_k], i != k
+    if n_clients > 1:
+        pair = float((chance * n_clients * (k - 1) / (k * (n_clients - 1))).sum())
+    return pair, np.full(n_clients, own - pair)

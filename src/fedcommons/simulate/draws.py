@@ -1,0 +1,100 @@
+"""What chance decides in one run: the training set, who owns and shares what, who straggles.
+
+Streams are named by what a draw may depend on. All curves of a run share the training set, curves
+with the same partition share the owners, curves with the same c the mask, and all curves share the
+uniform numbers behind the stragglers: curves with the same p see the same stragglers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from fedcommons import coding, partition, privacy, sharing
+from fedcommons.checks import BoolArray, FloatArray, IntArray
+from fedcommons.datasets import Dataset
+from fedcommons.errors import ArgumentError
+from fedcommons.placement import Placement
+from fedcommons.simulate.curves import Curve
+from fedcommons.simulate.streams import stream
+from fedcommons.stragglers import Bernoulli
+from fedcommons.tasks import softmax
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSet:
+    """The examples of one run, sorted by class, and their gradients' products at zero weights.
+
+    Attributes:
+        labels: (M,).
+        inputs: (M, F) float32.
+        products: (M, M) the scalar products <g_j, g_k> at the initial model.
+    """
+
+    labels: IntArray
+    inputs: np.ndarray
+    products: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Who owns, may share and holds what, for one curve of one run."""
+
+    owner: IntArray
+    shareable: BoolArray
+    placement: Placement
+
+
+def training_set(dataset: Dataset, class_size: int, *, seed: int, run: int) -> TrainingSet:
+    """`class_size` examples of each class, uniformly at random without replacement."""
+    rng = stream(seed, "training set", run)
+    picks = []
+    for label in range(dataset.n_classes):
+        members = np.flatnonzero(dataset.y_train == label)
+        if len(members) < class_size:
+            raise ArgumentError(
+                f"class_size must be at most the {len(members)} examples of class {label}, "
+                f"got {class_size}"
+            )
+        picks.append(rng.choice(members, class_size, replace=False))
+    examples = np.concatenate(picks)
+    labels = dataset.y_train[examples]
+    inputs = dataset.inputs("train", examples)
+    residuals = softmax.initial_residuals(labels, dataset.n_classes)
+    return TrainingSet(labels, inputs, softmax.gradient_products(inputs, residuals))
+
+
+def share(curve: Curve, labels: IntArray, n_clients: int, *, seed: int, run: int) -> Shared:
+    """The partition, the mask and the placement of one curve."""
+    rng = stream(seed, "partition", curve.partition, curve.alpha, run)
+    if curve.partition == "iid":
+        owner = partition.iid(labels, n_clients, rng=rng)
+    elif curve.partition == "single-class":
+        owner = partition.single_class(labels, n_clients, rng=rng)
+    else:
+        owner = partition.dirichlet(labels, n_clients, curve.alpha, rng=rng)
+    shareable = privacy.proportion(
+        labels, owner, curve.proportion, n_clients=n_clients, rng=stream(seed, "privacy", run)
+    )
+    placement = sharing.randomised(
+        owner, shareable, curve.copies, n_clients=n_clients, rng=stream(seed, "sharing", run)
+    )
+    return Shared(owner, shareable, placement)
+
+
+def shares(curve: Curve, placement: Placement, products: FloatArray) -> csr_array:
+    """The code of one curve: sparse, (N, M)."""
+    if curve.code == "equal-split":
+        return coding.equal_split(placement)
+    if curve.code == "reliability-split":
+        return coding.reliability_split(placement, curve.straggler_prob)
+    owner_share = coding.owner_share_from_products(placement, products)
+    return coding.owner_corrected(placement, owner_share)
+
+
+def answered(curve: Curve, n_rounds: int, n_clients: int, *, seed: int, run: int) -> BoolArray:
+    """Who answers in each round of one curve: (rounds, N)."""
+    rng = stream(seed, "stragglers", run)
+    return Bernoulli(curve.straggler_prob).answered(n_rounds, n_clients, rng=rng)

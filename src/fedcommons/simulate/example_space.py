@@ -1,0 +1,290 @@
+"""The fast engine: softmax regression in example space, all curves of a run at once.
+
+From zero weights the model is always X^T A with one coefficient per example and class, so a run
+needs the products of its M training examples with each other and with the test set once. After
+that a round is a small product (training scores) and a large one (test scores) for all curves
+together. Products are float32, statistics float64. Axes inside: (class, curve, example), so that
+the classes of a score lie in separate planes and the largest is found by elementwise maxima.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fedcommons import estimators, partition
+from fedcommons.checks import BoolArray, FloatArray, IntArray
+from fedcommons.datasets import Dataset
+from fedcommons.simulate import draws
+from fedcommons.simulate.curves import Curve
+from fedcommons.simulate.result import THEORY, RunResult
+from fedcommons.theory import heterogeneity, scalar_products, second_moment, variance_reduction
+
+Float32 = npt.NDArray[np.float32]
+TEST_BLOCK = 512  # test examples scored at once: their scores stay in the cache
+
+
+class TestSet:
+    """The test inputs, sorted by label so that a block of them has one true class."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        order = np.argsort(dataset.y_test, kind="stable")
+        labels = dataset.y_test[order]
+        self.inputs: Float32 = np.ascontiguousarray(dataset.inputs("test", order).T)
+        self.blocks: list[tuple[int, slice]] = []
+        for label in range(dataset.n_classes):
+            start, stop = np.searchsorted(labels, [label, label + 1])
+            self.blocks += [
+                (label, slice(a, min(a + TEST_BLOCK, stop))) for a in range(start, stop, TEST_BLOCK)
+            ]
+
+
+@dataclass(slots=True)
+class _Memory:
+    """The curves that remember: what the server has of each client, as coefficients."""
+
+    curves: IntArray  # (R,) which curves
+    shares: Float32  # (R, N, 1, M)
+    beta: FloatArray  # (R, N)
+    answered: BoolArray  # (T, R, N)
+    remembered_weight: Float32  # (T, R, N)
+    last: Float32  # (R, N, L, M) the remembered answers
+
+    def contribution(self, t: int) -> Float32:
+        """sum_i v_i h_i: (R, L, M)."""
+        weight = self.remembered_weight[t][:, None, :]
+        R, N, L, M = self.last.shape
+        return (weight @ self.last.reshape(R, N, L * M)).reshape(R, L, M)
+
+    def variance(self, Z: Float32, G: Float32) -> FloatArray:
+        """sum_i beta_i |f_i - h_i|^2: (R,)."""
+        change = self.shares * Z[:, None] - self.last
+        R, N, L, M = change.shape
+        through = (change.reshape(-1, M) @ G).reshape(R, N, L * M)
+        norms2 = np.einsum("rnx,rnx->rn", change.reshape(R, N, L * M), through)
+        return (self.beta * norms2).sum(axis=1)
+
+    def remember(self, t: int, Z: Float32) -> None:
+        for row, who in enumerate(self.answered[t]):
+            self.last[row, who] = self.shares[row, who] * Z[row]
+
+
+def simulate_run(
+    dataset: Dataset,
+    test: TestSet,
+    curves: Sequence[Curve],
+    *,
+    n_clients: int,
+    class_size: int,
+    n_rounds: int,
+    seed: int,
+    run: int,
+    theory_for: frozenset[Curve] = frozenset(),
+) -> RunResult:
+    """Train every curve of one run."""
+    data = draws.training_set(dataset, class_size, seed=seed, run=run)
+    G = data.inputs @ data.inputs.T + 1
+    G_test = data.inputs @ test.inputs
+    G_test += 1
+    C, M, L, T = len(curves), len(data.labels), dataset.n_classes, n_rounds
+    shared = [draws.share(c, data.labels, n_clients, seed=seed, run=run) for c in curves]
+    shares = np.stack(
+        [
+            draws.shares(c, s.placement, data.products).toarray()
+            for c, s in zip(curves, shared, strict=True)
+        ]
+    )
+    answered = np.stack(
+        [draws.answered(c, T, n_clients, seed=seed, run=run) for c in curves], axis=1
+    )
+    fresh, remembered = _weights(curves, answered)
+    # What each example's gradient counts in each round: sum_i u_i b_ij, (T, C, M).
+    weight = np.einsum("tcn,cnm->tcm", fresh, shares, optimize=True).astype(np.float32)
+    alpha, beta = _coefficients(curves, n_clients)
+    forms = _quadratic_forms(G, shares, beta)
+    steps = np.array([c.learning_rate for c in curves]) / M
+    decays = np.array([c.decay for c in curves])
+    memory = _start_memory(curves, shares, beta, answered, remembered, data.labels, L)
+    theories = [
+        (k, _Theory(c, shared[k], data.labels, forms[k]))
+        for k, c in enumerate(curves)
+        if c in theory_for
+    ]
+
+    A = np.zeros((L, C, M), np.float32)
+    scores = np.zeros((L, C, M), np.float32)  # training scores, A @ G
+    correct = np.empty((C, T + 1), np.int32)
+    moment, exact, norm2 = (np.empty((C, T)) for _ in range(3))
+    theory = np.empty((len(theories), T, len(THEORY)))
+    correct[:, 0] = _count_correct(A, G_test, test)
+    for t in range(T):
+        Z = _residuals(scores, data.labels)
+        by_curve = np.ascontiguousarray(Z.transpose(1, 0, 2))  # (C, L, M)
+        norm2[:, t] = _dots(Z, (Z.reshape(-1, M) @ G).reshape(Z.shape))
+        exact[:, t] = np.einsum(
+            "clm,clm->c", by_curve, by_curve @ forms, dtype=np.float64, casting="same_kind"
+        )
+        coefficients = Z * weight[t]
+        if memory is not None:
+            Z_memory = by_curve[memory.curves]
+            coefficients[:, memory.curves] += memory.contribution(t).transpose(1, 0, 2)
+            exact[memory.curves, t] = memory.variance(Z_memory, G)
+            memory.remember(t, Z_memory)
+        exact[:, t] += alpha * norm2[:, t]
+        through = (coefficients.reshape(-1, M) @ G).reshape(coefficients.shape)
+        moment[:, t] = _dots(coefficients, through)
+        for row, (k, of_curve) in enumerate(theories):
+            theory[row, t] = of_curve.row(by_curve[k], G)
+        step = (steps * decays**t).astype(np.float32)[:, None]
+        A -= step * coefficients
+        scores -= step * through
+        correct[:, t + 1] = _count_correct(A, G_test, test)
+    het = np.array(
+        [_heterogeneity(s, data.labels, c.copies) for c, s in zip(curves, shared, strict=True)]
+    )
+    return RunResult(correct, moment, exact, norm2, het, theory)
+
+
+def _weights(curves: Sequence[Curve], answered: BoolArray) -> tuple[FloatArray, FloatArray]:
+    """u and v of every round and curve: (T, C, N) each."""
+    fresh, remembered = np.empty(answered.shape), np.empty(answered.shape)
+    for k, curve in enumerate(curves):
+        estimator = estimators.ESTIMATORS[curve.estimator]
+        p = np.full(answered.shape[-1], curve.straggler_prob)
+        weights = estimator.weigh(answered[:, k], p)
+        fresh[:, k], remembered[:, k] = weights.fresh, weights.remembered
+    return fresh, remembered
+
+
+def _coefficients(curves: Sequence[Curve], n_clients: int) -> tuple[FloatArray, FloatArray]:
+    """E|g^|^2 = alpha |g|^2 + sum_i beta_i |f_i|^2: (C,) and (C, N)."""
+    pairs = [
+        second_moment.moment_coefficients(
+            estimators.ESTIMATORS[c.estimator], c.straggler_prob, n_clients
+        )
+        for c in curves
+    ]
+    return np.array([a for a, _ in pairs]), np.array([b for _, b in pairs])
+
+
+def _quadratic_forms(G: Float32, shares: FloatArray, beta: FloatArray) -> Float32:
+    """Q with sum_i beta_i |f_i|^2 = sum over classes of z Q z^T: (C, M, M)."""
+    weighted = (beta[:, :, None] * shares).astype(np.float32)
+    forms = shares.astype(np.float32).transpose(0, 2, 1) @ weighted
+    forms *= G
+    return forms
+
+
+def _start_memory(
+    curves: Sequence[Curve],
+    shares: FloatArray,
+    beta: FloatArray,
+    answered: BoolArray,
+    remembered: FloatArray,
+    labels: IntArray,
+    n_classes: int,
+) -> _Memory | None:
+    who = np.array(
+        [k for k, c in enumerate(curves) if estimators.ESTIMATORS[c.estimator].remembers], np.int64
+    )
+    if not who.size:
+        return None
+    N, M = shares.shape[1:]
+    memory = _Memory(
+        who,
+        shares[who, :, None].astype(np.float32),
+        beta[who],
+        answered[:, who],
+        remembered[:, who].astype(np.float32),
+        np.zeros((len(who), N, n_classes, M), np.float32),
+    )
+    warm = np.array([curves[k].warm for k in who])
+    initial = _residuals(np.zeros((n_classes, 1, M), np.float32), labels)[:, 0]
+    memory.last[warm] = memory.shares[warm] * initial
+    return memory
+
+
+def _residuals(scores: Float32, labels: IntArray) -> Float32:
+    """softmax(scores) - onehot(labels) over the first axis: (L, C, M)."""
+    Z = np.exp(scores - scores.max(axis=0))
+    Z /= Z.sum(axis=0)
+    examples = np.arange(len(labels))
+    Z[labels, :, examples] -= 1
+    return Z
+
+
+def _dots(a: Float32, b: Float32) -> FloatArray:
+    """The scalar product of each curve's (class, example) planes: (C,)."""
+    return (a * b).sum(axis=2).sum(axis=0, dtype=np.float64)
+
+
+def _count_correct(A: Float32, G_test: Float32, test: TestSet) -> IntArray:
+    """How many test examples each curve gets right; ties go to the lowest label: (C,)."""
+    L, C, M = A.shape
+    flat = A.reshape(L * C, M)
+    total = np.zeros(C, np.int64)
+    for label, block in test.blocks:
+        scores = (flat @ G_test[:, block]).reshape(L, C, -1)
+        right = np.ones(scores.shape[1:], np.bool_)
+        if label > 0:
+            right &= scores[label] > scores[:label].max(axis=0)
+        if label < L - 1:
+            right &= scores[label] >= scores[label + 1 :].max(axis=0)
+        total += np.count_nonzero(right, axis=1)
+    return total
+
+
+def _heterogeneity(shared: draws.Shared, labels: IntArray, copies: int) -> tuple[float, ...]:
+    N = shared.placement.n_clients
+    before = partition.label_counts(labels, shared.owner, N)
+    mask = shared.shareable
+    offered = partition.label_counts(labels[mask], shared.owner[mask], N, n_classes=before.shape[1])
+    return (
+        partition.mean_heterogeneity(before),
+        partition.mean_heterogeneity(shared.placement.label_counts(labels)),
+        float(heterogeneity.expected(before, offered, copies).mean()),
+    )
+
+
+class _Theory:
+    """What Theorem 2 and Figure 3 speak of, for one curve of one run."""
+
+    def __init__(self, curve: Curve, shared: draws.Shared, labels: IntArray, form: Float32) -> None:
+        self.n_clients = shared.placement.n_clients
+        self.copies, self.p = curve.copies, curve.straggler_prob
+        self.shareable, self.form = shared.shareable, form
+        groups = [labels] if np.array_equal(shared.owner, labels) else [labels, shared.owner]
+        self.members = [
+            scalar_products.block_membership(g, shared.shareable, len(labels)).toarray()
+            for g in groups
+        ]
+
+    def row(self, Z: Float32, G: Float32) -> tuple[float, ...]:
+        """The `THEORY` columns at the model with residuals Z, (L, M)."""
+        z = Z.astype(np.float64)
+        products = G * (z.T @ z)
+        self_shared = float(np.diag(products)[self.shareable].sum())
+        sums = [
+            scalar_products.pair_sums_from_blocks(member @ products @ member.T, self_shared)
+            for member in self.members
+        ]
+        by_class, by_owner = sums[0], sums[-1]
+        unshared_variance = self.p / (1 - self.p) * by_owner.same
+        shared_variance = float((z * (z @ self.form)).sum())
+        margins = variance_reduction.assumption1(by_class)
+        return (
+            by_class.same,
+            by_class.total - by_class.same,
+            unshared_variance - shared_variance,
+            variance_reduction.expected_reduction(
+                by_owner, n_clients=self.n_clients, copies=self.copies, straggler_prob=self.p
+            ),
+            variance_reduction.theorem2_bound(by_class, copies=self.copies, straggler_prob=self.p),
+            variance_reduction.remark_bound(by_class, copies=self.copies, straggler_prob=self.p),
+            margins.mixed_margin,
+            margins.shared_margin,
+            -max(by_class.diff_mixed, by_class.diff_shared),
+        )

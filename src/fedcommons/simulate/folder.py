@@ -1,0 +1,166 @@
+"""A results folder: the finished runs, what was run, and the tables made of it.
+
+run.json         the study, versions, machine, seconds
+runs/00042.npz   the statistics of run 42, written whole or not at all
+curves.parquet   one row per figure, line and round
+runs.parquet     one row per run and curve: the summaries behind the claims
+claims.json, figures/, report.html
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+
+from fedcommons.errors import ResultsError
+from fedcommons.npz import read_npz
+from fedcommons.simulate import study as studies
+from fedcommons.simulate.result import RunResult
+from fedcommons.simulate.study import Study
+
+FORMAT = "fedcommons.results"
+VERSION = 1
+
+
+class Folder:
+    """The results of one study on disk."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.runs = self.path / "runs"
+        self.figures = self.path / "figures"
+
+    @contextlib.contextmanager
+    def opened(self, study: Study) -> Iterator[None]:
+        """Make the folder for a study, or open it if it is this study's, for one process alone."""
+        try:
+            self.runs.mkdir(parents=True, exist_ok=True)
+            lock = (self.runs / ".lock").open("w")
+        except OSError as error:
+            raise ResultsError(f"folder {self.path} cannot be written: {error}") from None
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ResultsError(f"folder {self.path} is in use by another process") from None
+            self._check_is_for(study)
+            yield
+
+    def _check_is_for(self, study: Study) -> None:
+        if self._record_path.exists():
+            found = self.record()
+            if found["digest"] != study.digest:
+                raise ResultsError(
+                    f"folder {self.path} holds the results of another study "
+                    f"({found['study']['name']}, seed {found['study']['seed']}, "
+                    f"digest {found['digest'][:12]}, this is {study.digest[:12]}); choose another "
+                    "folder with --out, or remove it"
+                )
+        elif any(entry != self.runs for entry in self.path.iterdir()):
+            raise ResultsError(
+                f"folder {self.path} must be empty or a results folder, got other files in it"
+            )
+
+    def write_record(self, study: Study, about: dict[str, Any]) -> None:
+        content = {
+            "format": FORMAT,
+            "version": VERSION,
+            "digest": study.digest,
+            "study": study.as_dict(),
+            **about,
+        }
+        self.write_text("run.json", json.dumps(content, indent=2) + "\n")
+
+    def record(self) -> dict[str, Any]:
+        """run.json, checked."""
+        try:
+            content = json.loads(self._record_path.read_text())
+        except FileNotFoundError:
+            raise ResultsError(
+                f"{self.path} is not a results folder: run.json is missing"
+            ) from None
+        except (OSError, ValueError) as error:
+            raise ResultsError(f"{self._record_path} cannot be read: {error}") from None
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            raise ResultsError(f"{self._record_path} is not a record of fedcommons results")
+        if content.get("version") != VERSION:
+            raise ResultsError(
+                f"{self.path} must be results of version {VERSION}, got {content.get('version')}"
+            )
+        return content
+
+    def study(self) -> Study:
+        """The study whose results these are."""
+        return studies.from_dict(self.record()["study"])
+
+    def has_run(self, run: int, digest: str) -> bool:
+        """Whether this run is here and whole; a damaged one is removed, to be done again."""
+        path = self._run_path(run)
+        if not path.exists():
+            return False
+        try:
+            self.read_run(run, digest)
+        except ResultsError:
+            path.unlink()
+            return False
+        return True
+
+    def write_run(self, run: int, digest: str, result: RunResult) -> None:
+        arrays = {name: getattr(result, name) for name in RunResult.names()}
+        path = self._run_path(run)
+        part = path.with_suffix(f".part{os.getpid()}")
+        try:
+            with part.open("wb") as file:
+                np.savez(file, digest=np.array(digest), **arrays)
+            part.replace(path)
+        except OSError as error:
+            raise ResultsError(f"{path} cannot be written: {error}") from None
+        finally:
+            part.unlink(missing_ok=True)
+
+    def read_run(self, run: int, digest: str) -> RunResult:
+        arrays = read_npz(self._run_path(run), ("digest", *RunResult.names()), ResultsError)
+        if str(arrays.pop("digest")) != digest:
+            raise ResultsError(f"{self._run_path(run)} belongs to another study")
+        return RunResult(**arrays)
+
+    def write_table(self, name: str, table: pyarrow.Table) -> None:
+        part = self.path / f"{name}.part"
+        pyarrow.parquet.write_table(table, part)
+        part.replace(self.path / name)
+
+    def read_table(self, name: str) -> pyarrow.Table:
+        try:
+            return pyarrow.parquet.read_table(self.path / name)
+        except (OSError, pyarrow.ArrowException) as error:
+            raise ResultsError(f"{self.path / name} cannot be read: {error}") from None
+
+    def read_json(self, name: str) -> Any:
+        try:
+            return json.loads((self.path / name).read_text())
+        except (OSError, ValueError) as error:
+            raise ResultsError(f"{self.path / name} cannot be read: {error}") from None
+
+    def write_text(self, name: str, text: str) -> None:
+        part = self.path / f"{name}.part"
+        try:
+            part.write_text(text)
+            part.replace(self.path / name)
+        except OSError as error:
+            raise ResultsError(f"{self.path / name} cannot be written: {error}") from None
+
+    @property
+    def _record_path(self) -> Path:
+        return self.path / "run.json"
+
+    def _run_path(self, run: int) -> Path:
+        return self.runs / f"{run:05d}.npz"

@@ -1,0 +1,51 @@
+"""What one run leaves behind, curve by curve and round by round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+
+from fedcommons.checks import FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """The statistics of one run: arrays over (curve, round).
+
+    Attributes:
+        correct: (C, T + 1) test examples that the model of each round gets right, the initial
+            model first.
+        second_moment: (C, T) |g^|^2 of the estimate of each round.
+        second_moment_exact: (C, T) its mean over the stragglers of that round, given the model.
+        gradient_norm2: (C, T) |g|^2 of the full gradient.
+        heterogeneity: (C, 3) |X - Theta*|^2, |Y - Theta*|^2 and the expectation of the latter over
+            the sharing, averaged over labels.
+        theory: (C', T, len(THEORY)) what Theorem 2 and Figure 3 speak of, at each round's model,
+            for the curves that it was asked for, in their order.
+    """
+
+    correct: npt.NDArray[np.int32]
+    second_moment: FloatArray
+    second_moment_exact: FloatArray
+    gradient_norm2: FloatArray
+    heterogeneity: FloatArray
+    theory: FloatArray
+
+    @staticmethod
+    def names() -> tuple[str, ...]:
+        return tuple(field.name for field in fields(RunResult))
+
+
+THEORY = (
+    "type1",  # sum of scalar products of pairs of the same class
+    "type2",  # and of different classes
+    "reduction",  # E[|g^_X|^2 - |g^_Y|^2] over the stragglers, for this placement
+    "reduction_expected",  # and over the sharing as well
+    "theorem2_bound",
+    "remark_bound",
+    "mixed_margin",  # Assumption 1: both must be >= 0
+    "shared_margin",
+    "remark_margin",  # the Remark's premise: must be >= 0
+)

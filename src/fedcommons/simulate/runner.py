@@ -1,0 +1,108 @@
+"""Running a study: runs in parallel, each written when it is done.
+
+A run depends on the study and its number alone, so the results do not depend on the number of
+workers, on their order, or on how often the study was interrupted and resumed.
+"""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+import os
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+
+from threadpoolctl import threadpool_limits
+
+from fedcommons import checks, datasets
+from fedcommons.datasets import Dataset
+from fedcommons.errors import FedcommonsError
+from fedcommons.simulate.example_space import TestSet, simulate_run
+from fedcommons.simulate.folder import Folder
+from fedcommons.simulate.study import Study
+
+
+class WorkerLostError(FedcommonsError):
+    """A worker process ended without a result."""
+
+
+def run_study(
+    study: Study,
+    folder: Folder,
+    *,
+    workers: int | None = None,
+    on_progress: Callable[[int, int], None] = lambda _done, _total: None,
+) -> int:
+    """Do the runs of the study that the folder does not have yet; how many these were.
+
+    `on_progress(done, total)` is called at the start and after every run, with the runs that were
+    there already counted as done.
+    """
+    n_workers = checks.integer("workers", workers or os.cpu_count() or 1, low=1)
+    missing = [run for run in range(study.runs) if not folder.has_run(run, study.digest)]
+    done = study.runs - len(missing)
+    on_progress(done, study.runs)
+    if n_workers == 1 or len(missing) <= 1:
+        for run in missing:
+            _one_run(study, folder, run)
+            done += 1
+            on_progress(done, study.runs)
+        return len(missing)
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(min(n_workers, len(missing)), mp_context=context)
+    waiting: set[Future[None]] = set()
+    todo = iter(missing)
+    try:
+        # Only a few runs are queued at a time, so that an interruption waits for little.
+        for run in todo:
+            waiting.add(pool.submit(_one_run, study, folder, run))
+            if len(waiting) >= 2 * n_workers:
+                break
+        while waiting:
+            finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            for future in finished:
+                future.result()
+                done += 1
+                on_progress(done, study.runs)
+                for run in todo:
+                    waiting.add(pool.submit(_one_run, study, folder, run))
+                    break
+    except BrokenProcessPool:
+        raise WorkerLostError(
+            f"a worker process ended unexpectedly after {done} of {study.runs} runs; "
+            "the finished runs are kept: run the same command again to go on"
+        ) from None
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+    return len(missing)
+
+
+def load_dataset(name: str) -> Dataset:
+    """The embedded dataset of this name, or the one at this path."""
+    return datasets.mnist() if name == "mnist" else datasets.load(name)
+
+
+@functools.lru_cache(maxsize=1)
+def _data(name: str) -> tuple[Dataset, TestSet]:
+    dataset = load_dataset(name)
+    return dataset, TestSet(dataset)
+
+
+def _one_run(study: Study, folder: Folder, run: int) -> None:
+    # One BLAS thread: runs are what is parallel, and the numbers must not depend on the machine's
+    # idea of how many threads to use.
+    with threadpool_limits(1):
+        dataset, test = _data(study.dataset)
+        result = simulate_run(
+            dataset,
+            test,
+            study.curves,
+            n_clients=study.clients,
+            class_size=study.class_size,
+            n_rounds=study.rounds,
+            seed=study.seed,
+            run=run,
+            theory_for=study.theory_curves,
+        )
+    folder.write_run(run, study.digest, result)

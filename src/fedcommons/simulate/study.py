@@ -1,0 +1,255 @@
+"""A study: what to run and which figures to make of it, from a TOML file."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedcommons import checks
+from fedcommons.errors import ArgumentError, StudyError
+from fedcommons.simulate.curves import Curve
+
+KINDS = ("curves", "scalar-products", "grid", "heterogeneity", "second-moment")
+STUDY_KEYS = (
+    "name",
+    "dataset",
+    "clients",
+    "class_size",
+    "rounds",
+    "runs",
+    "seed",
+    "learning_rate",
+    "decay",
+    "figure",
+)
+CURVE_KEYS = {  # key in the file -> field of a curve
+    "partition": "partition",
+    "alpha": "alpha",
+    "p": "straggler_prob",
+    "c": "proportion",
+    "d": "copies",
+    "code": "code",
+    "estimator": "estimator",
+    "warm": "warm",
+    "learning_rate": "learning_rate",
+    "decay": "decay",
+}
+FIGURE_KEYS = ("name", "kind", "title", "curves", *CURVE_KEYS)
+ENGINE_VERSION = 1  # raised when the numbers that a study gives change
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a figure: a curve and how the figure calls it."""
+
+    label: str
+    curve: Curve
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure: its kind says how its lines are drawn."""
+
+    name: str
+    kind: str
+    title: str
+    lines: tuple[Line, ...]
+
+    @property
+    def needs_theory(self) -> bool:
+        return self.kind in ("scalar-products", "second-moment")
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """Everything that decides the results, and the figures to draw of them."""
+
+    name: str
+    figures: tuple[Figure, ...]
+    dataset: str = "mnist"
+    clients: int = 10
+    class_size: int = 30
+    rounds: int = 50
+    runs: int = 10
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, low in (("clients", 1), ("class_size", 1), ("rounds", 1), ("runs", 1)):
+            checks.integer(name, getattr(self, name), low=low)
+        checks.integer("seed", self.seed, low=0)
+        if not self.figures:
+            raise ArgumentError("figure must be given at least once, got none")
+        for curve in self.curves:
+            if curve.copies > self.clients - 1:
+                raise ArgumentError(
+                    f"d must be in {{0, ..., {self.clients - 1}}} for {self.clients} clients, "
+                    f"got {curve.copies}"
+                )
+
+    @property
+    def curves(self) -> tuple[Curve, ...]:
+        """Every curve once, in an order that does not depend on the figures'."""
+        curves = {line.curve for figure in self.figures for line in figure.lines}
+        return tuple(sorted(curves, key=lambda curve: curve.key))
+
+    @property
+    def theory_curves(self) -> frozenset[Curve]:
+        """The curves for which a figure needs the theory at every round."""
+        return frozenset(line.curve for f in self.figures if f.needs_theory for line in f.lines)
+
+    @property
+    def digest(self) -> str:
+        """What the numbers of a run depend on; the number of runs is not part of it."""
+        content = {
+            "engine": ENGINE_VERSION,
+            "dataset": self.dataset,
+            "clients": self.clients,
+            "class_size": self.class_size,
+            "rounds": self.rounds,
+            "seed": self.seed,
+            "curves": [curve.key for curve in self.curves],
+            "theory": sorted(curve.key for curve in self.theory_curves),
+        }
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    def as_dict(self) -> dict[str, Any]:
+        """The resolved configuration."""
+        return asdict(self)
+
+    def only(self, names: Iterable[str]) -> Study:
+        """The study with these figures alone."""
+        known = [figure.name for figure in self.figures]
+        for name in names:
+            if name not in known:
+                raise ArgumentError(f"figure must be one of {', '.join(known)}, got {name!r}")
+        return replace(self, figures=tuple(f for f in self.figures if f.name in set(names)))
+
+    def only_lines(self, labels: Iterable[str]) -> Study:
+        """The study with the lines of these labels alone."""
+        labels = list(labels)
+        known = sorted({line.label for f in self.figures for line in f.lines})
+        for label in labels:
+            if label not in known:
+                raise ArgumentError(f"curves must be among {', '.join(known)}; got {label!r}")
+        kept = (
+            replace(f, lines=tuple(line for line in f.lines if line.label in labels))
+            for f in self.figures
+        )
+        return replace(self, figures=tuple(f for f in kept if f.lines))
+
+
+def from_dict(content: Any) -> Study:
+    """The record `Study.as_dict` gave, back as a study."""
+    try:
+        figures = tuple(
+            Figure(
+                f["name"],
+                f["kind"],
+                f["title"],
+                tuple(Line(line["label"], Curve(**line["curve"])) for line in f["lines"]),
+            )
+            for f in content["figures"]
+        )
+        return Study(**{**content, "figures": figures})
+    except (KeyError, TypeError, ArgumentError) as error:
+        raise StudyError(f"the recorded study cannot be read: {error}") from None
+
+
+def load(path: str | os.PathLike[str]) -> Study:
+    """Read a study file."""
+    try:
+        content = tomllib.loads(Path(path).read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise StudyError(f"study {path} cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise StudyError(f"study {path} is not valid TOML: {error}") from None
+    try:
+        return parse(content)
+    except (StudyError, ArgumentError) as error:
+        raise StudyError(f"study {path}: {error}") from None
+
+
+def parse(content: Mapping[str, Any]) -> Study:
+    """A study from the content of a study file."""
+    _known_keys(content, STUDY_KEYS, "the study")
+    if "name" not in content:
+        raise StudyError("the study must have the key 'name'")
+    shared = {key: content[key] for key in ("learning_rate", "decay") if key in content}
+    entries = content.get("figure", [])
+    if not isinstance(entries, list):
+        raise StudyError("figures must be written as [[figure]]")
+    settings = {
+        key: content[key]
+        for key in ("dataset", "clients", "class_size", "rounds", "runs", "seed")
+        if key in content
+    }
+    names = [entry.get("name") for entry in entries]
+    for name in names:
+        if names.count(name) > 1:
+            raise StudyError(f"figure names must differ, got {name!r} twice")
+    return Study(
+        name=str(content["name"]),
+        figures=tuple(_figure(entry, shared) for entry in entries),
+        **settings,
+    )
+
+
+def _figure(entry: Mapping[str, Any], shared: Mapping[str, Any]) -> Figure:
+    name = entry.get("name")
+    where = f"[[figure]] {name!r}"
+    _known_keys(entry, FIGURE_KEYS, where)
+    for key in ("name", "kind", "curves"):
+        if key not in entry:
+            raise StudyError(f"{where} must have the key {key!r}")
+    if entry["kind"] not in KINDS:
+        raise StudyError(f"{where}: kind must be one of {', '.join(KINDS)}, got {entry['kind']!r}")
+    base = {**shared, **{key: entry[key] for key in CURVE_KEYS if key in entry}}
+    lines = []
+    for written in entry["curves"]:
+        if not isinstance(written, Mapping):
+            raise StudyError(f"{where}: each curve must be a table, got {written!r}")
+        _known_keys(written, ("label", *CURVE_KEYS), f"a curve of {where}")
+        if "label" not in written:
+            raise StudyError(f"a curve of {where} must have the key 'label'")
+        for choice in _choices({**base, **written}):
+            lines.append(Line(str(written["label"]), _curve(choice, where)))  # noqa: PERF401
+    return Figure(str(name), entry["kind"], str(entry.get("title", name)), tuple(lines))
+
+
+def _choices(options: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
+    """One choice for each combination of the keys that are lists."""
+    choices: list[dict[str, Any]] = [{}]
+    for key, value in options.items():
+        values = value if isinstance(value, list) else [value]
+        choices = [{**choice, key: v} for choice in choices for v in values]
+    return choices
+
+
+def _curve(choice: Mapping[str, Any], where: str) -> Curve:
+    fields = {CURVE_KEYS[key]: value for key, value in choice.items() if key in CURVE_KEYS}
+    if fields.get("partition") != "dirichlet":
+        fields.pop("alpha", None)
+    if "partition" not in fields:
+        raise StudyError(f"{where} must have the key 'partition'")
+    for field, kind in Curve.__annotations__.items():
+        if field in fields and kind == "float" and isinstance(fields[field], int):
+            fields[field] = float(fields[field])
+    try:
+        return Curve(**fields)
+    except ArgumentError as error:
+        raise StudyError(f"{where}: {error}") from None
+
+
+def _known_keys(entry: Mapping[str, Any], known: Iterable[str], where: str) -> None:
+    for key in entry:
+        if key not in known:
+            near = difflib.get_close_matches(key, list(known), n=1, cutoff=0.5)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}"
+            raise StudyError(f"unknown key {key!r} in {where}{hint}")

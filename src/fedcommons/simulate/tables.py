@@ -1,0 +1,174 @@
+"""From the finished runs to the tables that figures and claims are made of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow
+
+from fedcommons.checks import FloatArray
+from fedcommons.simulate.folder import Folder
+from fedcommons.simulate.result import THEORY, RunResult
+from fedcommons.simulate.study import Study
+
+EARLY = slice(1, 21)  # rounds 1-20: how fast a curve converges
+
+
+class _Moments:
+    """Mean and standard error over runs, in one pass and in the order of the runs (Welford)."""
+
+    def __init__(self) -> None:
+        self.n = 0
+        self.mean: FloatArray | float = 0.0
+        self.sum2: FloatArray | float = 0.0
+
+    def add(self, values: FloatArray) -> None:
+        self.n += 1
+        delta = values - self.mean
+        self.mean = self.mean + delta / self.n
+        self.sum2 = self.sum2 + delta * (values - self.mean)
+
+    @property
+    def sem(self) -> FloatArray:
+        """NaN for a single run."""
+        if self.n < 2:
+            return np.full_like(np.asarray(self.sum2), np.nan)
+        return np.sqrt(np.asarray(self.sum2) / (self.n - 1) / self.n)
+
+
+def build(study: Study, folder: Folder, n_test: int) -> None:
+    """Write curves.parquet and runs.parquet from the finished runs."""
+    measures = ("accuracy", "second_moment", "second_moment_exact", "gradient_norm2")
+    moments = {name: _Moments() for name in (*measures, "heterogeneity", "theory")}
+    summaries: dict[str, list[FloatArray]] = {name: [] for name in SUMMARIES}
+    for run in range(study.runs):
+        result = folder.read_run(run, study.digest)
+        accuracy = result.correct / n_test
+        moments["accuracy"].add(accuracy)
+        for name in ("second_moment", "second_moment_exact", "gradient_norm2"):
+            values = getattr(result, name)
+            # There is no estimate after the last round.
+            moments[name].add(np.concatenate([values, np.full((len(values), 1), np.nan)], axis=1))
+        moments["heterogeneity"].add(result.heterogeneity)
+        result = _with_theory_for_all(study, result)
+        moments["theory"].add(result.theory)
+        for name, values in _summaries(accuracy, result).items():
+            summaries[name].append(values)
+    folder.write_table("curves.parquet", _curve_table(study, moments))
+    folder.write_table("runs.parquet", _run_table(study, summaries))
+
+
+def _with_theory_for_all(study: Study, result: RunResult) -> RunResult:
+    """The result with a theory row for every curve: NaN where it was not asked for."""
+    asked = [k for k, curve in enumerate(study.curves) if curve in study.theory_curves]
+    theory = np.full((len(study.curves), *result.theory.shape[1:]), np.nan)
+    theory[asked] = result.theory
+    return replace(result, theory=theory)
+
+
+def _curve_table(study: Study, moments: dict[str, _Moments]) -> pyarrow.Table:
+    """One row per figure, line and round."""
+    place = {curve: k for k, curve in enumerate(study.curves)}
+    columns: dict[str, list[Any]] = {}
+
+    def add(name: str, values: Any) -> None:
+        columns.setdefault(name, []).extend(values)
+
+    n_rows = study.rounds + 1
+    for figure in study.figures:
+        for line in figure.lines:
+            k = place[line.curve]
+            add("figure", [figure.name] * n_rows)
+            add("label", [line.label] * n_rows)
+            for name, value in line.curve.as_row().items():
+                add("setting" if name == "partition" else name, [value] * n_rows)
+            add("round", range(n_rows))
+            for name in ("accuracy", "second_moment", "second_moment_exact", "gradient_norm2"):
+                add(f"{name}_mean", _at(moments[name].mean, k))
+                add(f"{name}_sem", _at(moments[name].sem, k))
+            for j, name in enumerate(("before", "after", "after_expected")):
+                for statistic in ("mean", "sem"):
+                    value = _at(getattr(moments["heterogeneity"], statistic), k)[j]
+                    add(f"heterogeneity_{name}_{statistic}", [value] * n_rows)
+            for j, name in enumerate(THEORY):
+                add(f"{name}_mean", [*_at(moments["theory"].mean, k)[:, j], np.nan])
+                add(f"{name}_sem", [*_at(moments["theory"].sem, k)[:, j], np.nan])
+            add("runs", [study.runs] * n_rows)
+    return pyarrow.table(columns)
+
+
+SUMMARIES = (
+    "early_accuracy",  # mean accuracy over rounds 1-20
+    "accuracy_10",
+    "accuracy_20",
+    "final_accuracy",
+    "initial_moment_exact",  # E|g^|^2 at the initial model
+    "early_moment",  # mean |g^|^2 over rounds 0-19
+    "initial_norm2",
+    "heterogeneity_before",
+    "heterogeneity_after",
+    "heterogeneity_expected",
+    "bias_projection",  # mean over rounds of (|g^|^2 - E|g^|^2) / E|g^|^2
+    "theorem2_violations",  # rounds in which the reduction is below the bound
+    "assumption1_violations",
+    "remark_violations",
+    "type1_not_positive",
+    "type2_not_negative",
+    "type2_first",
+    "type2_last",
+    "initial_reduction",
+    "initial_bound",
+)
+
+
+def _summaries(accuracy: FloatArray, result: RunResult) -> dict[str, FloatArray]:
+    """The `SUMMARIES` of one run: (C,) each."""
+    T = accuracy.shape[1] - 1
+    theory = dict(zip(THEORY, np.moveaxis(result.theory, 2, 0), strict=True))
+    absent = np.isnan(theory["type1"][:, 0])
+
+    def count(violated: FloatArray) -> FloatArray:
+        return np.where(absent, np.nan, violated.sum(axis=1))
+
+    # Float32 products leave relative errors near 1e-6: equality counts as no violation.
+    slack = 1e-5 * np.abs(theory["theorem2_bound"])
+    margin = np.minimum(theory["mixed_margin"], theory["shared_margin"])
+    return {
+        "early_accuracy": accuracy[:, EARLY].mean(axis=1),
+        "accuracy_10": accuracy[:, min(10, T)],
+        "accuracy_20": accuracy[:, min(20, T)],
+        "final_accuracy": accuracy[:, -1],
+        "initial_moment_exact": result.second_moment_exact[:, 0],
+        "early_moment": result.second_moment[:, :20].mean(axis=1),
+        "initial_norm2": result.gradient_norm2[:, 0],
+        "heterogeneity_before": result.heterogeneity[:, 0],
+        "heterogeneity_after": result.heterogeneity[:, 1],
+        "heterogeneity_expected": result.heterogeneity[:, 2],
+        "bias_projection": (result.second_moment / result.second_moment_exact - 1).mean(axis=1),
+        "theorem2_violations": count(theory["reduction"] < theory["theorem2_bound"] - slack),
+        "assumption1_violations": count(margin < 0),
+        "remark_violations": count(theory["remark_margin"] < 0),
+        "type1_not_positive": count(theory["type1"] <= 0),
+        "type2_not_negative": count(theory["type2"] >= 0),
+        "type2_first": theory["type2"][:, 0],
+        "type2_last": theory["type2"][:, -1],
+        "initial_reduction": theory["reduction_expected"][:, 0],
+        "initial_bound": theory["theorem2_bound"][:, 0],
+    }
+
+
+def _run_table(study: Study, summaries: dict[str, list[FloatArray]]) -> pyarrow.Table:
+    """One row per run and curve."""
+    curves = study.curves
+    columns: dict[str, Any] = {
+        "run": np.repeat(np.arange(study.runs), len(curves)),
+        "curve": [curve.key for curve in curves] * study.runs,
+    }
+    columns |= {name: np.concatenate(values) for name, values in summaries.items()}
+    return pyarrow.table(columns)
+
+
+def _at(values: FloatArray | float, k: int) -> FloatArray:
+    return np.asarray(values)[k]
