@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 
-from fedcommons import coding, partition, privacy, sharing, stragglers
+from fedcommons import (
+    coding,
+    datasets,
+    estimators,
+    partition,
+    privacy,
+    sharing,
+    stragglers,
+)
 from fedcommons.errors import ArgumentError, FedcommonsError
 from fedcommons.placement import Placement
 from fedcommons.tasks import softmax
@@ -51,11 +59,14 @@ CASES = [
     (lambda: partition.iid([0], 2, rng=7), "rng must be a numpy.random.Generator, got int"),
     (
         lambda: partition.dirichlet([0], 2, 0, rng=RNG),
-        "alpha must be in [2.22507e-308, inf), got 0",
+        "alpha must be > 0 and finite, got 0",
     ),
-    (lambda: partition.dirichlet([0], 2, NAN, rng=RNG), "alpha must be in"),
+    (lambda: partition.dirichlet([0], 2, NAN, rng=RNG), "alpha must be > 0"),
     (lambda: partition.dirichlet([0], 2, "1", rng=RNG), "alpha must be a real number"),
-    (lambda: partition.heterogeneity([1, 2]), "counts must have 2 dimensions, got shape (2,)"),
+    (
+        lambda: partition.heterogeneity([1, 2]),
+        "counts must have shape (clients, classes), got (2,)",
+    ),
     # c
     (lambda: privacy.proportion(LABELS, OWNER, 1.2, **EXAMPLE), "must be in [0, 1], got 1.2"),
     (lambda: privacy.proportion(LABELS, OWNER, -0.1, **EXAMPLE), "must be in [0, 1], got -0.1"),
@@ -95,8 +106,8 @@ CASES = [
     # p
     (lambda: stragglers.Bernoulli(1.0), "straggler_prob must be in [0, 1), got 1"),
     (lambda: stragglers.Bernoulli(-0.1), "straggler_prob must be in [0, 1), got -0.1"),
-    (lambda: stragglers.Bernoulli(NAN), "straggler_prob must be in [0, 1), got nan"),
-    (lambda: stragglers.Bernoulli("a lot"), "straggler_prob must be a real number"),
+    (lambda: stragglers.Bernoulli(NAN), "prob must be finite, got nan"),
+    (lambda: stragglers.Bernoulli("a lot"), "prob must be a real number"),
     (
         lambda: stragglers.Bernoulli([0.1, 0.2]).straggler_prob(3),
         "one per client (3), got shape (2",
@@ -116,7 +127,44 @@ CASES = [
     (lambda: coding.owner_corrected(PLACEMENT, [1, NAN]), "owner_share must be finite, got nan"),
     (lambda: coding.owner_corrected(PLACEMENT, [1, 2, 3]), "owner_share must be one number or one"),
     (lambda: coding.owner_share_from_products(PLACEMENT, np.eye(2)), "must have shape (3, 3)"),
+    (lambda: stragglers.Bernoulli([]), "prob must be one number or one per client, got shape (0,)"),
+    (lambda: coding.best_owner_share([1, 2], [1, 2, 3], [1, 2]), "must have shape (2,), got (3,)"),
+    # what NumPy would wrap, broadcast or choke on
+    (lambda: partition.iid([[0], [1, 2]], 2, rng=RNG), "labels must be an array"),
+    (
+        lambda: partition.iid(np.array([2**63], np.uint64), 2, rng=RNG),
+        "labels must be <= 9223372036",
+    ),
+    (lambda: partition.iid([0], 2**31, rng=RNG), "n_clients must be <= 2147483647, got 2147483648"),
+    (lambda: partition.label_counts([0], [0], 1, n_classes="x"), "n_classes must be an integer"),
+    (lambda: partition.label_counts([0], [0], 1, n_classes=0), "n_classes must be an integer >= 1"),
+    (
+        lambda: Placement(np.array([0]), np.array([0, 1]), np.array([2**32 + 2]), 3),
+        "recipients must be in {0, ..., 2}, got 4294967298",
+    ),
+    (lambda: partition.heterogeneity([[1], [-1]]), "counts must be >= 0, got -1"),
+    (lambda: sharing.optimal_counts([[1]], [[1]], [0], rng=3), "rng must be a numpy.random.Gen"),
+    (lambda: estimators.start("memory", 2, 2), "estimator must be an Estimator"),
+    (lambda: estimators.estimate("memory", None, [[1.0]], [True], 0), "estimator must be an Est"),
+    (lambda: Placement.load(None), "path must be a path, got None"),
+    (lambda: PLACEMENT.save(""), "path must be a path, got ''"),
+    (lambda: datasets.load(None), "path must be a path, got None"),
+    (
+        lambda: second_moment.variance(np.ones((3, 2)), 0.5, remembered=np.ones((1, 2))),
+        "remembered must have shape (3, 2), got (1, 2)",
+    ),
+    (
+        lambda: second_moment.variance_from_products(np.eye(3), np.ones((3, 1)), 0.5),
+        "products must have shape (3, 3), got (3, 1)",
+    ),
+    (
+        lambda: scalar_products.pair_sums_from_products(np.ones((3, 2)), LABELS, MASK),
+        "products must have shape (3, 3), got (3, 2)",
+    ),
+    (lambda: softmax.gradients(np.ones((2, 2)), np.ones((1, 3))), "residuals must have 2 entries"),
     # theory
+    (lambda: theorem1(distance=-0.1), "distance must be in [0, (N-1)/N = 0.666667], got -0.1"),
+    (lambda: theorem1(distance=0.7), "distance must be in [0, (N-1)/N = 0.666667], got 0.7"),
     (lambda: theorem1(copies=3), "copies must be an integer in {0, ..., 2}, got 3"),
     (lambda: theorem1(proportion=2), "proportion must be in [0, 1], got 2"),
     (lambda: theorem1(class_size=0), "class_size must be an integer >= 1, got 0"),
@@ -143,4 +191,5 @@ def test_wrong_arguments_are_named(call, message):
     with pytest.raises(ArgumentError) as caught:
         call()
     assert message in str(caught.value)
-    assert isinstance(caught.value, FedcommonsError | ValueError)
+    assert isinstance(caught.value, FedcommonsError)
+    assert isinstance(caught.value, ValueError)  # what NumPy's users would catch

@@ -61,6 +61,8 @@ def test_reliability_split_by_hand():
     assert np.allclose(shares, [[1 / 7, 0], [2 / 7, 2 / 6], [4 / 7, 4 / 6]])
     shares = coding.reliability_split(placement, [0.5, 1e-320, 0.0]).toarray()
     assert np.isfinite(shares).all()
+    shares = coding.reliability_split(placement, [0.5, 1e-6, 2e-6]).toarray()
+    assert np.allclose(shares[:, 1], [0, 2 / 3, 1 / 3], rtol=1e-5)
 
 
 @given(st.integers(0, 2**20))

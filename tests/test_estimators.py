@@ -131,6 +131,27 @@ class TestMemory:
         assert np.array_equal(state, answers)
 
 
+def two_round_means(estimator, chain: bool) -> np.ndarray:
+    """The exact mean of the second round's estimate for one client that answers 3, then 1."""
+    p, leave, come_back = 0.5, 0.2, 0.2  # an absence lasts 5 rounds in the mean
+    mean = 0.0
+    for first in (True, False):
+        state = start(estimator, 1, 1)
+        _, state = estimate(estimator, state, [[3.0]], [first], p)
+        again = (1 - leave if first else come_back) if chain else 1 - p
+        for second, prob in ((True, again), (False, 1 - again)):
+            value, _ = estimate(estimator, state, [[1.0]], [second], p)
+            mean += 0.5 * prob * value[0]
+    return mean
+
+
+def test_correlated_absences_bias_memory():
+    # docs/deviations.md, 11: the answers do not depend on the past here, so the coded sum is right.
+    assert two_round_means(estimators.memory, chain=False) == pytest.approx(1)
+    assert two_round_means(estimators.coded_sum, chain=True) == pytest.approx(1)
+    assert two_round_means(estimators.memory, chain=True) == pytest.approx(0.1)
+
+
 @pytest.mark.parametrize("name", ESTIMATORS)
 class TestContract:
     def test_permuting_the_clients_changes_nothing(self, name):
@@ -205,6 +226,7 @@ def test_estimated_p_works_in_place_of_known_p():
         (dict(straggler_prob=[0.5, 0.5]), "one number or one per client"),
         (dict(state=None), r"state must have the answers' shape \(3, 2\), got None"),
         (dict(state=np.zeros((2, 2))), r"got \(2, 2\)"),
+        (dict(state=np.full((3, 2), np.nan)), "state must be finite"),
     ],
 )
 def test_bad_arguments_are_named(arguments, message):

@@ -93,11 +93,30 @@ def test_heterogeneity_of_a_class_with_nobody_is_nan_and_left_out_of_the_mean():
     assert np.isnan(values[1])
     assert values[2] == pytest.approx(0.5)
     assert partition.mean_heterogeneity(counts) == pytest.approx(0.25)
-    assert np.isnan(partition.mean_heterogeneity(np.zeros((2, 1))))
+    assert np.isnan(partition.mean_heterogeneity(np.zeros((2, 1), int)))
+
+
+def test_single_class_counts_only_classes_that_have_examples():
+    labels = np.repeat([1, 3], 6)
+    owner = partition.single_class(labels, 6, rng=np.random.default_rng(0))
+    assert np.bincount(owner, minlength=6).tolist() == [2] * 6
 
 
 @pytest.mark.parametrize("name", PARTITIONS)
 class TestContract:
+    def test_clients_are_exchangeable(self, name):
+        # One class, so that every partition treats all clients alike: the counts of each client
+        # have the same mean and the same mean square. n = 3000 draws, 4.5 standard errors.
+        n, rng = 3000, np.random.default_rng(2)
+        counts = np.array(
+            [np.bincount(PARTITIONS[name](np.zeros(8, int), 3, rng), minlength=3) for _ in range(n)]
+        )
+        for values in (counts, counts**2):
+            for i, k in ((0, 1), (1, 2)):
+                difference = values[:, i] - values[:, k]
+                sem = difference.std(ddof=1) / np.sqrt(n)
+                assert abs(difference.mean()) <= 4.5 * sem
+
     def test_everybody_has_an_owner_among_the_clients(self, name):
         for n_clients in (1, 2, 3, 10, 13, 50):
             for labels in (LABELS, LABELS[:1], LABELS[:0], np.array([2, 2, 5])):

@@ -62,12 +62,35 @@ def test_relabelling_clients_permutes_every_statistic(case):
 def test_extra_compute_of_those_who_own_or_receive_nothing():
     placement = Placement.from_copies([0, 0], [0, 1, 1], [1, 1, 2], n_clients=4)
     assert placement.extra_compute().tolist() == [0, np.inf, np.inf, 0]
+    placement = Placement.from_copies([0, 0, 1, 1], [0, 1, 2], [1, 1, 0], n_clients=2)
+    assert placement.extra_compute().tolist() == [0.5, 1.0]
 
 
-def test_arrays_are_read_only():
-    placement = sharing.none([0, 1], n_clients=2)
-    with pytest.raises(ValueError, match="read-only"):
-        placement.owner[0] = 1
+def test_nobody_can_change_a_placement_afterwards():
+    given = [np.array([0], np.int32), np.array([0, 1]), np.array([1], np.int32)]
+    placements = [
+        Placement(*given, 3),
+        sharing.randomised([0, 1], [True, True], 1, n_clients=3, rng=np.random.default_rng(0)),
+    ]
+    for placement in placements:
+        for name in ("owner", "indptr", "recipients"):
+            with pytest.raises(ValueError, match="read-only"):
+                getattr(placement, name)[0] = 1
+    for array in given:
+        array[0] = 2
+    assert placements[0].owner.tolist() == [0]
+    assert placements[0].indptr.tolist() == [0, 1]
+    assert placements[0].recipients.tolist() == [1]
+
+
+def test_holdings_count_without_overflow():
+    owner = np.zeros(400, int)
+    everything = sharing.randomised(
+        owner, np.ones(400, bool), 1, n_clients=2, rng=np.random.default_rng(0)
+    )
+    held = everything.holdings()
+    assert (held @ held.T).toarray().tolist() == [[400, 400], [400, 400]]
+    assert (held @ np.ones(400, np.int8)).tolist() == [400, 400]
 
 
 def test_equality_and_repr():

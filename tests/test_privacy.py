@@ -31,6 +31,33 @@ def test_every_example_is_shareable_with_probability_exactly_c():
     assert np.abs(hits / n - c).max() < 4.5 * np.sqrt(c * (1 - c) / n)
 
 
+def test_products_near_an_integer_are_still_rounded_without_bias():
+    # c n = 2 + 1e-3 in each of 40,000 cells: 40 cells in the mean have 3; Poisson, 4.5 deviations.
+    cells, c = 40_000, (2 + 1e-3) / 4
+    owner = np.repeat(np.arange(cells), 4)
+    rng = np.random.default_rng(0)
+    mask = privacy.proportion(np.zeros(4 * cells, int), owner, c, n_clients=cells, rng=rng)
+    assert abs(mask.sum() - 2 * cells - 40) < 4.5 * np.sqrt(40)
+
+
+def test_cells_are_rounded_independently():
+    # 200 cells of one example at c = 1/2: the total is Binomial(200, 1/2), variance 50. The sample
+    # variance of n = 2000 totals has a standard error of 50 sqrt(2/n) = 1.58; 4.5 of them.
+    n, rng, owner = 2000, np.random.default_rng(1), np.arange(200)
+    totals = [
+        privacy.proportion(np.zeros(200, int), owner, 0.5, n_clients=200, rng=rng).sum()
+        for _ in range(n)
+    ]
+    assert abs(np.var(totals, ddof=1) - 50) < 4.5 * 50 * np.sqrt(2 / n)
+
+
+def test_a_class_that_nobody_has_keeps_its_proportion():
+    mask = privacy.proportion_per_class(
+        [0, 0], [0, 1], [1, 0, 0.5], n_clients=2, n_classes=3, rng=np.random.default_rng(0)
+    )
+    assert mask.all()
+
+
 def test_products_that_are_integers_are_never_rounded():
     labels, owner = np.zeros(30, int), np.zeros(30, int)
     rng = np.random.default_rng(0)

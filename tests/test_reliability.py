@@ -50,10 +50,18 @@ def test_bad_arguments_are_named(arguments, message):
         Reliability.start(3, **arguments)
 
 
+def test_counts_of_any_integer_type_and_lists_serve():
+    estimate = Reliability(np.array([255], np.uint8), np.array([255], np.uint8), cap=0.99)
+    assert estimate.observe([False]).straggler_prob[0] == pytest.approx(257 / 258, abs=1e-2)
+    assert Reliability([1, 0], [2, 2]).straggler_prob.tolist() == [0.5, 0.25]
+
+
 def test_bad_masks_are_named():
     with pytest.raises(ArgumentError, match="answered must have 2 entries, got 3"):
         Reliability.start(2).observe([True, True, True])
     with pytest.raises(ArgumentError, match="answered must be a boolean mask"):
         Reliability.start(2).observe([1, 0])
-    with pytest.raises(ArgumentError, match="missed must not exceed rounds"):
+    with pytest.raises(
+        ArgumentError, match=r"missed must not exceed rounds \(1 for client 0\), got 2"
+    ):
         Reliability(np.array([2]), np.array([1]))

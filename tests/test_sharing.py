@@ -207,6 +207,44 @@ class TestOptimal:
             members = shareable & (labels == label)
             assert np.ptp(copies[members]) <= (1 if kind == "single_class" else 2)
 
+    @given(case=federations())
+    def test_no_single_exchange_makes_the_copies_more_even(self, case):
+        placement, (labels, owner, shareable) = run("optimal", case)
+        H, copies = loops.dense_holdings(placement), placement.copies
+        for high, low in product(np.flatnonzero(shareable), repeat=2):
+            if labels[high] == labels[low] and copies[high] >= copies[low] + 2:
+                movable = (H[:, high] == 1) & (H[:, low] == 0)
+                movable[owner[high]] = False
+                assert not movable.any()
+
+    def test_ties_are_broken_at_random(self):
+        owner, rng = np.array([0, 0, 0, 1]), np.random.default_rng(0)
+        seen = {
+            tuple(
+                sharing.optimal(
+                    np.zeros(4, int), owner, np.ones(4, bool), budget=[1], n_clients=3, rng=rng
+                ).copies
+            )
+            for _ in range(60)
+        }
+        assert len(seen) >= 3  # any of client 0's examples may go to client 2
+
+    def test_classes_that_nobody_has_may_have_a_budget_of_zero(self):
+        placement = sharing.optimal(
+            [0, 0], [0, 0], [True, True], budget=[1, 0, 0], n_classes=3, n_clients=2,
+            rng=np.random.default_rng(0),
+        )  # fmt: skip
+        assert placement.n_copies == 1
+
+    def test_stopping_early_is_logged(self, caplog):
+        caplog.set_level("INFO")
+        placement = sharing.optimal(
+            np.zeros(3, int), [0, 1, 2], np.ones(3, bool), budget=[2], n_clients=3,
+            rng=np.random.default_rng(0), stop_early=True,
+        )  # fmt: skip
+        assert placement.n_copies == 0
+        assert "unused per label: [2]" in caplog.text
+
     def test_a_budget_of_the_users_own(self):
         labels, owner = np.array([0, 0, 0, 1]), np.array([0, 0, 0, 1])
         placement = sharing.optimal(

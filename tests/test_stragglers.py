@@ -39,6 +39,40 @@ class TestContract:
         error = np.abs(hits[[0, 7, 30]] / n - p)
         assert (error <= 4.5 * np.sqrt(p * (1 - p) / n)).all()
 
+    def test_clients_straggle_independently(self, name):
+        # Joint law of two clients in a round against the product of their own: n = 4000, 4.5
+        # standard errors of the covariance.
+        if name.startswith("trace"):
+            return
+        n, rng = 4000, np.random.default_rng(3)
+        rows = np.array([MODELS[name].answered(8, 3, rng=rng)[7] for _ in range(n)])
+        p = MODELS[name].straggler_prob(3)
+        for i, k in ((0, 1), (1, 2), (0, 2)):
+            joint = (~rows[:, i] & ~rows[:, k]).mean()
+            sem = np.sqrt(p[i] * p[k] / n)
+            assert abs(joint - p[i] * p[k]) <= 4.5 * sem
+
+    def test_permuting_the_clients_permutes_the_model(self, name):
+        order = np.array([2, 0, 1])
+        model = MODELS[name]
+        if isinstance(model, Trace):
+            moved = Trace(RECORDED[:, order], model.random_start)
+            a, b = (m.answered(30, 3, rng=np.random.default_rng(1)) for m in (model, moved))
+            assert np.array_equal(a[:, order], b)
+            return
+        fields = {
+            f: v if np.ndim(v) == 0 else np.array(v)[order]
+            for f, v in ((f, getattr(model, f)) for f in type(model).__dataclass_fields__)
+        }
+        moved = type(model)(**fields)
+        assert np.array_equal(moved.straggler_prob(3), model.straggler_prob(3)[order])
+        n, rng = 3000, np.random.default_rng(5)
+        pairs = [  # being missing in rounds 3 and 4: level and correlation of each client
+            sum((~m.answered(5, 3, rng=rng)[3:]).all(axis=0).astype(int) for _ in range(n)) / n
+            for m in (model, moved)
+        ]
+        assert np.abs(pairs[0][order] - pairs[1]).max() <= 4.5 * np.sqrt(2 * 0.25 / n)
+
     def test_same_seed_same_result(self, name):
         a, b = (MODELS[name].answered(30, 3, rng=np.random.default_rng(4)) for _ in range(2))
         assert np.array_equal(a, b)
@@ -82,6 +116,19 @@ def test_markov_with_the_mean_of_independent_rounds_is_bernoulli():
     mask = Markov(0.4, 1 / 0.6).answered(20_000, 1, rng=np.random.default_rng(0))[:, 0]
     table = np.histogram2d(mask[1:].astype(int), mask[:-1].astype(int), bins=2)[0]
     assert stats.chi2_contingency(table).pvalue > 1e-4
+
+
+def test_models_are_values():
+    assert Bernoulli(np.array([0.1, 0.2])) == Bernoulli([0.1, 0.2])
+    assert Markov(0.1, [2, 3]) != Markov(0.1, [2, 4])
+    p = np.array([0.1, 0.2])
+    model = Bernoulli(p)
+    p[0] = 0.9
+    assert model.straggler_prob(2)[0] == 0.1
+    mask = np.ones((2, 2), bool)
+    trace = Trace(mask)
+    mask[0] = False
+    assert trace.answered(2, 2, rng=np.random.default_rng(0)).all()
 
 
 def test_nobody_straggles_at_p_zero():

@@ -7,6 +7,8 @@ that the kernels expect, or raises `ArgumentError` with the name, the rule and t
 from __future__ import annotations
 
 import operator
+import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,9 @@ from fedcommons.errors import ArgumentError
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
+
+MOST_CLIENTS = 2**31 - 1  # a placement stores clients as int32
+LARGEST = np.iinfo(np.int64).max
 
 
 def integer(name: str, value: object, *, low: int, high: int | None = None) -> int:
@@ -36,7 +41,16 @@ def integer(name: str, value: object, *, low: int, high: int | None = None) -> i
 
 
 def n_clients(value: object) -> int:
-    return integer("n_clients", value, low=1)
+    number = integer("n_clients", value, low=1)
+    if number > MOST_CLIENTS:
+        raise ArgumentError(f"n_clients must be <= {MOST_CLIENTS}, got {number}")
+    return number
+
+
+def path(name: str, value: object) -> Path:
+    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
+        raise ArgumentError(f"{name} must be a path, got {value!r}")
+    return Path(os.fsdecode(os.fspath(value)))
 
 
 def copies(value: object, n_clients: int) -> int:
@@ -47,12 +61,18 @@ def copies(value: object, n_clients: int) -> int:
 def real(name: str, value: object, *, low: float, high: float = np.inf) -> float:
     """A finite number in [low, high]."""
     end = "]" if np.isfinite(high) else ")"
-    number = _real_array(name, value)
-    if number.ndim != 0:
-        raise ArgumentError(f"{name} must be one number, got shape {number.shape}")
+    number = _one_number(name, value)
     if not (low <= number <= high) or not np.isfinite(number):
-        raise ArgumentError(f"{name} must be in [{low:g}, {high:g}{end}, got {number.item():g}")
-    return float(number)
+        raise ArgumentError(f"{name} must be in [{low:g}, {high:g}{end}, got {number:g}")
+    return number
+
+
+def positive(name: str, value: object) -> float:
+    """A finite number > 0."""
+    number = _one_number(name, value)
+    if not (number > 0 and np.isfinite(number)):
+        raise ArgumentError(f"{name} must be > 0 and finite, got {number:g}")
+    return number
 
 
 def rng(value: object) -> np.random.Generator:
@@ -66,10 +86,11 @@ def rng(value: object) -> np.random.Generator:
 
 def labels(value: object, n_classes: int | None = None) -> tuple[IntArray, int]:
     """Labels as (M,) integers in {0, ..., L-1}, and L (by default the largest label plus 1)."""
-    array = indices("labels", value, below=None if n_classes is None else n_classes)
-    if n_classes is None:
-        return array, int(array.max()) + 1 if array.size else 1
-    return array, integer("n_classes", n_classes, low=1)
+    if n_classes is not None:
+        n_classes = integer("n_classes", n_classes, low=1)
+        return indices("labels", value, below=n_classes), n_classes
+    array = indices("labels", value)
+    return array, int(array.max()) + 1 if array.size else 1
 
 
 def owner(value: object, n_clients: int, length: int | None = None) -> IntArray:
@@ -81,7 +102,7 @@ def indices(
     name: str, value: object, *, below: int | None = None, length: int | None = None
 ) -> IntArray:
     """A 1-d array of integers in {0, ..., below-1}."""
-    array = np.asarray(value)
+    array = _array(name, value)
     if array.ndim != 1:
         raise ArgumentError(f"{name} must have one dimension, got shape {array.shape}")
     if array.size == 0:
@@ -95,6 +116,8 @@ def indices(
             raise ArgumentError(f"{name} must be >= 0, got {low}")
         if below is not None and high >= below:
             raise ArgumentError(f"{name} must be in {{0, ..., {below - 1}}}, got {high}")
+        if high > LARGEST:
+            raise ArgumentError(f"{name} must be <= {LARGEST}, got {high}")
     return array.astype(np.int64, copy=False)
 
 
@@ -102,7 +125,7 @@ def counts(counts: object, shareable_counts: object) -> tuple[IntArray, IntArray
     """Label counts (N, L), and how many of them are shareable, of the same shape."""
     arrays = []
     for name, value in (("counts", counts), ("shareable_counts", shareable_counts)):
-        array = np.asarray(value)
+        array = _array(name, value)
         if array.ndim != 2 or 0 in array.shape:
             raise ArgumentError(f"{name} must have shape (clients, classes), got {array.shape}")
         arrays.append(indices(name, array.ravel()).reshape(array.shape))
@@ -122,7 +145,9 @@ def counts(counts: object, shareable_counts: object) -> tuple[IntArray, IntArray
 
 def mask(name: str, value: object, length: int) -> BoolArray:
     """A boolean mask over examples; integers are refused, since they could mean indices."""
-    array = np.asarray(value)
+    array = _array(name, value)
+    if array.size == 0:
+        array = array.astype(np.bool_)
     if array.dtype != np.bool_:
         raise ArgumentError(f"{name} must be a boolean mask, got dtype {array.dtype}")
     if array.ndim != 1:
@@ -134,6 +159,15 @@ def mask(name: str, value: object, length: int) -> BoolArray:
 def same_length(name: str, array: npt.NDArray[Any], length: int | None) -> None:
     if length is not None and len(array) != length:
         raise ArgumentError(f"{name} must have {length} entries, got {len(array)}")
+
+
+def products(value: object, n_examples: int | None = None) -> FloatArray:
+    """The scalar products <g_j, g_k> of all pairs of examples, (M, M)."""
+    array = finite("products", value, ndim=2)
+    size = len(array) if n_examples is None else n_examples
+    if array.shape != (size, size):
+        raise ArgumentError(f"products must have shape {(size, size)}, got {array.shape}")
+    return array
 
 
 def straggler_prob(value: object, n_clients: int) -> FloatArray:
@@ -164,18 +198,40 @@ def per_entry(name: str, value: object, length: int, each: str) -> FloatArray:
     return np.broadcast_to(array, (length,))
 
 
-def finite(name: str, value: object, *, ndim: int | None = None) -> FloatArray:
+def finite(
+    name: str,
+    value: object,
+    *,
+    ndim: int | None = None,
+    shape: tuple[int, ...] | None = None,
+) -> FloatArray:
     """Finite real numbers as float64."""
     array = _real_array(name, value)
     if ndim is not None and array.ndim != ndim:
         raise ArgumentError(f"{name} must have {ndim} dimensions, got shape {array.shape}")
+    if shape is not None and array.shape != shape:
+        raise ArgumentError(f"{name} must have shape {shape}, got {array.shape}")
     if not np.isfinite(array).all():
         raise ArgumentError(f"{name} must be finite, got {array[~np.isfinite(array)][0]:g}")
     return array
 
 
+def _one_number(name: str, value: object) -> float:
+    number = _real_array(name, value)
+    if number.ndim != 0:
+        raise ArgumentError(f"{name} must be one number, got shape {number.shape}")
+    return float(number)
+
+
+def _array(name: str, value: object) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(value)
+    except ValueError as error:  # rows of different lengths, for instance
+        raise ArgumentError(f"{name} must be an array: {error}") from None
+
+
 def _real_array(name: str, value: object) -> FloatArray:
-    array = np.asarray(value)
+    array = _array(name, value)
     if array.dtype == np.bool_ or not (
         np.issubdtype(array.dtype, np.floating) or np.issubdtype(array.dtype, np.integer)
     ):

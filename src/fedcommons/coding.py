@@ -68,10 +68,9 @@ def best_owner_share(
     |g_j|^2 / (d_j - 1), what the copies contribute at their recipients. Labels are not needed. An
     owner that shares nothing, or whose shared gradients vanish, keeps w = 1.
     """
-    cross, shared_norm2, spread = (
-        checks.finite(name, value)
-        for name, value in (("cross", cross), ("shared_norm2", shared_norm2), ("spread", spread))
-    )
+    cross = checks.finite("cross", cross)
+    shared_norm2 = checks.finite("shared_norm2", shared_norm2, shape=cross.shape)
+    spread = checks.finite("spread", spread, shape=cross.shape)
     curvature = shared_norm2 + spread
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(curvature > 0, (spread - cross) / curvature, 1.0)
@@ -79,19 +78,22 @@ def best_owner_share(
 
 def owner_share_from_products(placement: Placement, products: npt.ArrayLike) -> FloatArray:
     """`best_owner_share` for all owners from the scalar products <g_j, g_k>, shape (M, M): (N,)."""
-    products = checks.finite("products", products, ndim=2)
-    M = placement.n_examples
-    if products.shape != (M, M):
-        raise ArgumentError(f"products must have shape {(M, M)}, got {products.shape}")
+    M, N = placement.n_examples, placement.n_clients
+    products = checks.products(products, M)
     copies, owner = placement.copies, placement.owner
-    owned = np.zeros((placement.n_clients, M))
-    owned[owner, np.arange(M)] = 1
-    private, shared = owned * (copies == 0), owned * (copies > 0)
-    to_shared = shared @ products  # <sum of shared, g_k> for every k
+    shared = np.flatnonzero(copies > 0)
+    own_sums = csr_array((copies == 0, (owner, np.arange(M))), shape=(N, M)).astype(np.float64)
+    shared_sums = csr_array((copies > 0, (owner, np.arange(M))), shape=(N, M)).astype(np.float64)
+
+    def with_own_shared(sums: csr_array) -> FloatArray:
+        """<the owner's sum, g_k>, summed over the k that it shared: (N,)."""
+        onto = (sums @ products)[owner[shared], shared]
+        return shared_sums[:, shared] @ onto
+
     return best_owner_share(
-        cross=(to_shared * private).sum(axis=1),
-        shared_norm2=(to_shared * shared).sum(axis=1),
-        spread=shared @ (np.diag(products) / np.maximum(copies, 1)),
+        cross=with_own_shared(own_sums),
+        shared_norm2=with_own_shared(shared_sums),
+        spread=np.asarray(shared_sums @ (np.diag(products) / np.maximum(copies, 1))),
     )
 
 

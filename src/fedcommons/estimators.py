@@ -38,7 +38,8 @@ class Estimator:
 
     Attributes:
         name: how studies and tables call it.
-        unbiased: whether its mean is the full gradient for every code and all known p_i.
+        unbiased: whether its mean is the full gradient for every code and all known p_i, if
+            stragglers are independent of the past (docs/deviations.md, 11).
         remembers: whether it needs the last answer of each client.
         needs_everybody: whether it waits for all answers, whoever straggles.
         weigh: (answered, p) -> weights, all of shape (..., N).
@@ -70,22 +71,36 @@ def _wait_for_all(answered: BoolArray, _p: FloatArray) -> Weights:
     return Weights(np.ones(answered.shape), np.zeros(answered.shape))
 
 
-coded_sum = Estimator("coded_sum", True, False, False, _coded_sum)
+coded_sum = Estimator(
+    name="coded_sum", unbiased=True, remembers=False, needs_everybody=False, weigh=_coded_sum
+)
 """The paper's (eq. 3): sum what arrives, scaled by 1/(1 - p_i)."""
 
-memory = Estimator("memory", True, True, False, _memory)
+memory = Estimator(
+    name="memory", unbiased=True, remembers=True, needs_everybody=False, weigh=_memory
+)
 """sum_i h_i + sum_i I_i/(1-p_i) (f_i - h_i): only the change since the last answer is noisy.
 
-Unbiased given the past, at no extra communication; its variance, sum_i p_i/(1-p_i) |f_i - h_i|^2,
-vanishes as training settles, if local gradients are full-batch and steps are small."""
+Unbiased given the past if stragglers are independent of it, at no extra communication. Its
+variance, sum_i p_i/(1-p_i) |f_i - h_i|^2, vanishes as training settles, if local gradients are
+full-batch and steps are small. What is remembered depends on who answered, so with correlated
+absences it is biased more than the coded sum (docs/deviations.md, 11)."""
 
-responder_average = Estimator("responder_average", False, False, False, _responder_average)
+responder_average = Estimator(
+    name="responder_average",
+    unbiased=False,
+    remembers=False,
+    needs_everybody=False,
+    weigh=_responder_average,
+)
 """What frameworks do by default: N times the mean of the answers that arrived. Biased.
 
 For comparison. Its mean is (1 - p^N) g if all p_i are equal; with unequal p_i it favours the
 clients that answer more often."""
 
-wait_for_all = Estimator("wait_for_all", True, False, True, _wait_for_all)
+wait_for_all = Estimator(
+    name="wait_for_all", unbiased=True, remembers=False, needs_everybody=True, weigh=_wait_for_all
+)
 """The ideal: gradient descent that waits for everybody, however long it takes."""
 
 ESTIMATORS = {e.name: e for e in (coded_sum, memory, responder_average, wait_for_all)}
@@ -98,15 +113,13 @@ def start(
 
     They are 0 (cold), or `warm`, each client's answer at the initial model, shape (N, P).
     """
+    _check_estimator(estimator)
     shape = (checks.n_clients(n_clients), checks.integer("n_params", n_params, low=0))
     if warm is None:
         return np.zeros(shape) if estimator.remembers else None
     if not estimator.remembers:
         raise ArgumentError(f"warm needs an estimator that remembers, got {estimator.name}")
-    warm = checks.finite("warm", warm)
-    if warm.shape != shape:
-        raise ArgumentError(f"warm must have shape {shape}, got {warm.shape}")
-    return warm
+    return checks.finite("warm", warm, shape=shape).copy()
 
 
 def estimate(
@@ -128,6 +141,7 @@ def estimate(
     Returns:
         The estimate, shape (P,), and the new state.
     """
+    _check_estimator(estimator)
     answers = np.asarray(answers)
     if answers.ndim != 2 or not np.issubdtype(answers.dtype, np.floating):
         raise ArgumentError(
@@ -141,11 +155,18 @@ def estimate(
     total = weights.fresh[used] @ answers[used]
     if not estimator.remembers:
         return total, None
-    if state is None or state.shape != answers.shape:
-        got = None if state is None else state.shape
-        raise ArgumentError(f"state must have the answers' shape {answers.shape}, got {got}")
+    if state is None:
+        raise ArgumentError(f"state must have the answers' shape {answers.shape}, got None")
+    state = checks.finite("state", state, shape=answers.shape)
     total = total + weights.remembered @ state
     return total, np.where(answered[:, None], answers, state)
+
+
+def _check_estimator(estimator: object) -> None:
+    if not isinstance(estimator, Estimator):
+        raise ArgumentError(
+            f"estimator must be an Estimator such as estimators.coded_sum, got {estimator!r}"
+        )
 
 
 def _check_answers(answers: npt.NDArray[np.floating], used: BoolArray) -> None:

@@ -29,19 +29,17 @@ def single_class(labels: npt.ArrayLike, n_clients: int, *, rng: np.random.Genera
 
     With N > L, client i owns a part of class i mod L: clients per class differ by at most one, and
     so do the sizes of a class's parts. With N < L, class l belongs whole to client l mod N (one
-    client per class, classes per client as even as possible).
+    client per class, classes per client as even as possible). Only classes that have examples
+    count.
     """
-    labels, n_classes = checks.labels(labels)
+    labels, _ = checks.labels(labels)
     n_clients = checks.n_clients(n_clients)
     rng = checks.rng(rng)
     owner = np.empty(len(labels), np.int64)
-    for label in range(n_classes):
-        members = np.flatnonzero(labels == label)
-        clients = np.arange(label, n_clients, n_classes) if label < n_clients else None
-        if clients is None:
-            owner[members] = label % n_clients
-        else:
-            owner[members] = _deal(len(members), rng.permutation(clients), rng)
+    classes = _members_by_class(labels)
+    for k, members in enumerate(classes):
+        clients = np.arange(k, n_clients, len(classes)) if k < n_clients else [k % n_clients]
+        owner[members] = _deal(len(members), rng.permutation(clients), rng)
     return owner
 
 
@@ -53,13 +51,14 @@ def dirichlet(
     The counts are the proportions times the class size, rounded by largest remainder: they sum to
     the class size exactly and no integer counts are nearer to the proportions.
     """
-    labels, n_classes = checks.labels(labels)
+    labels, _ = checks.labels(labels)
     n_clients = checks.n_clients(n_clients)
-    alpha = checks.real("alpha", alpha, low=np.finfo(float).tiny)
+    alpha = min(
+        checks.positive("alpha", alpha), 1e100
+    )  # far beyond even; the sum must not overflow
     rng = checks.rng(rng)
     owner = np.empty(len(labels), np.int64)
-    for label in range(n_classes):
-        members = np.flatnonzero(labels == label)
+    for members in _members_by_class(labels):
         counts = round_to_sum(rng.dirichlet(np.full(n_clients, alpha)), len(members))
         owner[rng.permutation(members)] = np.repeat(np.arange(n_clients), counts)
     return owner
@@ -96,7 +95,7 @@ def heterogeneity(counts: npt.ArrayLike) -> FloatArray:
     X are a label's proportions over the N clients and Theta* = (1/N, ..., 1/N). A class with no
     examples has no proportions: its entry is NaN.
     """
-    counts = checks.finite("counts", counts, ndim=2)
+    counts, _ = checks.counts(counts, counts)
     n_clients = len(counts)
     with np.errstate(invalid="ignore"):
         X = counts / counts.sum(axis=0)
@@ -108,6 +107,13 @@ def mean_heterogeneity(counts: npt.ArrayLike) -> float:
     per_label = heterogeneity(counts)
     present = per_label[~np.isnan(per_label)]
     return float(present.mean()) if present.size else float("nan")
+
+
+def _members_by_class(labels: IntArray) -> list[IntArray]:
+    """The examples of each class that has any, by label."""
+    order = np.argsort(labels, kind="stable")
+    starts = np.flatnonzero(np.diff(labels[order])) + 1
+    return [members for members in np.split(order, starts) if members.size]
 
 
 def _deal(n_cards: int, clients: IntArray, rng: np.random.Generator) -> IntArray:

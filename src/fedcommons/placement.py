@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,8 @@ class Placement:
 
     Example j is held by its owner and by `recipients[indptr[j]:indptr[j + 1]]`, which are sorted,
     differ from each other and never contain the owner: nobody holds an example twice. The arrays
-    are read-only. Build one with `fedcommons.sharing`, or from pairs with `from_copies`.
+    are read-only; those that were not when they came are copied. Build one with
+    `fedcommons.sharing`, or from pairs with `from_copies`.
 
     Attributes:
         owner: (M,) the client that owns each example.
@@ -47,16 +47,16 @@ class Placement:
         n_clients = checks.n_clients(self.n_clients)
         owner = checks.owner(self.owner, n_clients)
         indptr = checks.indices("indptr", self.indptr, length=len(owner) + 1)
-        recipients = np.asarray(self.recipients)
+        recipients: npt.NDArray[np.integer] = np.asarray(self.recipients)
         if recipients.dtype != np.int32:  # int32 stays as it is: there may be very many
-            recipients = checks.indices("recipients", recipients).astype(np.int32)
+            recipients = checks.indices("recipients", recipients, below=n_clients)
         _check_copies(owner, indptr, recipients, n_clients)
-        for name, array in (
-            ("owner", owner.astype(np.int32, copy=False)),
-            ("indptr", indptr),
-            ("recipients", recipients),
+        for name, array, dtype in (
+            ("owner", owner, np.int32),
+            ("indptr", indptr, np.int64),
+            ("recipients", recipients, np.int32),
         ):
-            frozen = array.view()
+            frozen = array.astype(dtype, copy=array.flags.writeable)
             frozen.flags.writeable = False
             object.__setattr__(self, name, frozen)
         object.__setattr__(self, "n_clients", n_clients)
@@ -122,7 +122,8 @@ class Placement:
         is_owner[sizes[:-1]] = True
         indices[is_owner] = self.owner
         indices[~is_owner] = self.recipients
-        arrays: Any = (np.ones(sizes[-1], np.int8), indices, sizes.astype(index))
+        # int32, not int8: products of H with itself count examples.
+        arrays: Any = (np.ones(sizes[-1], np.int32), indices, sizes.astype(index))
         by_example = csc_array(arrays, shape=(self.n_clients, self.n_examples))
         return by_example.tocsr()
 
@@ -154,8 +155,8 @@ class Placement:
 
     def overlap(self) -> IntArray:
         """How many examples each two clients both hold, H H^T: shape (N, N)."""
-        held = self.holdings().astype(np.int64)
-        return (held @ held.T).toarray()
+        held = self.holdings()
+        return (held @ held.T).toarray().astype(np.int64)
 
     def label_counts(self, labels: npt.ArrayLike, *, n_classes: int | None = None) -> IntArray:
         """X K + S: how many examples of each class each client holds, shape (N, L)."""
@@ -206,7 +207,7 @@ class Placement:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one file (NumPy's .npz container), whole or not at all."""
-        path = Path(path)
+        path = checks.path("path", path)
         part = path.with_name(path.name + ".part")
         try:
             with part.open("wb") as file:
@@ -230,6 +231,7 @@ class Placement:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Placement:
         """Read a file that `save` wrote."""
+        path = checks.path("path", path)
         fields = ("owner", "indptr", "recipients", "n_clients")
         file = read_npz(path, ("format", "version"), PlacementFileError)
         if str(file["format"]) != FILE_FORMAT:
@@ -248,7 +250,7 @@ class Placement:
 
 
 def _check_copies(
-    owner: IntArray, indptr: IntArray, recipients: npt.NDArray[np.int32], n_clients: int
+    owner: IntArray, indptr: IntArray, recipients: npt.NDArray[np.integer], n_clients: int
 ) -> None:
     if recipients.ndim != 1:
         raise ArgumentError(f"recipients must have one dimension, got shape {recipients.shape}")

@@ -40,9 +40,10 @@ def proportion_per_class(
     *,
     n_clients: int,
     rng: np.random.Generator,
+    n_classes: int | None = None,
 ) -> BoolArray:
     """As `proportion`, with a c for each class instead, shape (L,)."""
-    labels, n_classes = checks.labels(labels)
+    labels, n_classes = checks.labels(labels, n_classes)
     n_clients = checks.n_clients(n_clients)
     c = checks.proportions("proportion", proportion, n_classes, "class")
     cells = np.broadcast_to(c[None, :], (n_clients, n_classes))

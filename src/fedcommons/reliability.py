@@ -33,8 +33,16 @@ class Reliability:
         rounds = checks.indices("rounds", self.rounds)
         missed = checks.indices("missed", self.missed, length=len(rounds))
         if (missed > rounds).any():
-            raise ArgumentError("missed must not exceed rounds")
-        checks.real("prior_rounds", self.prior_rounds, low=np.finfo(float).tiny)
+            worst = int(np.argmax(missed - rounds))
+            raise ArgumentError(
+                f"missed must not exceed rounds ({rounds[worst]} for client {worst}), "
+                f"got {missed[worst]}"
+            )
+        for name, array in (("missed", missed), ("rounds", rounds)):
+            frozen = array.copy()
+            frozen.flags.writeable = False
+            object.__setattr__(self, name, frozen)
+        checks.positive("prior_rounds", self.prior_rounds)
         for name, value in (("prior_prob", self.prior_prob), ("cap", self.cap)):
             if not 0 <= checks.real(name, value, low=0, high=1) < 1:
                 raise ArgumentError(f"{name} must be in [0, 1), got {value}")

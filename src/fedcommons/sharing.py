@@ -82,16 +82,20 @@ def optimal(
     copies: int | None = None,
     budget: npt.ArrayLike | None = None,
     stop_early: bool = False,
+    n_classes: int | None = None,
 ) -> Placement:
     """The least heterogeneous labels that a budget of copies can buy, if label counts are public.
 
     The budget is a number of copies for each label, shape (L,), or d copies for every shareable
-    example (`copies`, the same amount that `randomised` moves). All of it is spent, unless
-    `stop_early` lets the scheme keep what would only raise heterogeneity. How many examples each
-    client receives is `optimal_counts`; which ones is chosen, client by client with the least
-    choice first, so that the d_j stay even. Ties are broken at random.
+    example (`copies`, the same amount that `randomised` moves). How many examples each client
+    receives is `optimal_counts`; which ones is chosen so that the d_j stay even: no exchange of one
+    copy for another would make them more so. Ties are broken at random.
+
+    All of the budget is spent, unless `stop_early` lets the scheme keep what would only raise
+    heterogeneity. Then `Placement.n_copies` is below the budget, the log says by how much for each
+    label, and `optimal_counts` tells beforehand.
     """
-    labels, n_classes = checks.labels(labels)
+    labels, n_classes = checks.labels(labels, n_classes)
     n_clients = checks.n_clients(n_clients)
     owner = checks.owner(owner, n_clients, len(labels))
     shareable = checks.mask("shareable", shareable, len(labels))
@@ -111,9 +115,10 @@ def optimal(
     examples, recipients = [], []
     for label in range(n_classes):
         members = np.flatnonzero(shareable & (labels == label))
-        for client, taken in _take_evenly(owner[members], plan.received[:, label], rng):
-            examples.append(members[taken])
-            recipients.append(np.full(len(taken), client))
+        taken = _take_evenly(owner[members], plan.received[:, label], rng)
+        clients, picks = np.nonzero(taken)
+        examples.append(members[picks])
+        recipients.append(clients)
     return Placement.from_copies(
         owner,
         np.concatenate([np.zeros(0, np.int64), *examples]),
@@ -156,8 +161,10 @@ def optimal_counts(
 
     `counts` and `shareable_counts` have shape (N, L). Integers S_i in [0, C~_i] that sum to the
     budget: the problem is separable and convex, so raising the lowest client by one example at a
-    time is exact; that is a water level, found here at once.
+    time is exact; that is a water level, found here at once. With `stop_early` a label uses the
+    largest part of its budget at which the distance is lowest.
     """
+    rng = checks.rng(rng)
     counts, offered = checks.counts(counts, shareable_counts)
     n_classes = counts.shape[1]
     budget = checks.indices("budget", budget, length=n_classes)
@@ -215,21 +222,31 @@ def _best_spend(start: IntArray, caps: IntArray, budget: int) -> int:
     return int(np.flatnonzero(distance <= distance.min() * (1 + 1e-12))[-1])
 
 
-def _take_evenly(
-    owner: IntArray, received: IntArray, rng: np.random.Generator
-) -> list[tuple[int, IntArray]]:
-    """Which of one label's shareable examples each client takes: those with the fewest copies."""
-    choice = len(owner) - np.bincount(owner, minlength=len(received)) - received
+def _take_evenly(owner: IntArray, received: IntArray, rng: np.random.Generator) -> BoolArray:
+    """Which of one label's shareable examples each client takes: (N, examples).
+
+    Client by client, in random order, those with the fewest copies so far; then single exchanges
+    as long as one makes the numbers of copies more even.
+    """
+    taken = np.zeros((len(received), len(owner)), np.bool_)
     n_copies = np.zeros(len(owner))
-    taken = []
-    for client in np.lexsort((rng.random(len(received)), choice)):
-        if received[client] == 0:
-            continue
+    for client in rng.permutation(np.flatnonzero(received)):
         rank = n_copies + rng.random(len(owner))  # ties at random
         rank[owner == client] = np.inf
         picks = np.argsort(rank)[: received[client]]
         n_copies[picks] += 1
-        taken.append((int(client), picks))
+        taken[client, picks] = True
+    for low in rng.permutation(len(owner)):
+        while True:
+            can_take = ~taken[:, low]
+            can_take[owner[low]] = False
+            could_give = np.where(taken[can_take].any(axis=0), n_copies, -1)
+            high = int(np.argmax(could_give)) if could_give.size else low
+            if n_copies[high] < n_copies[low] + 2 or could_give[high] < 0:
+                break
+            client = np.flatnonzero(can_take & taken[:, high])[0]
+            taken[client, [low, high]] = True, False
+            n_copies[[low, high]] += 1, -1
     return taken
 
 
@@ -248,4 +265,5 @@ def _every_shareable(
     """The placement in which row k of `recipients`, sorted, holds the k-th shareable example."""
     indptr = np.zeros(len(owner) + 1, np.int64)
     np.cumsum(shareable * recipients.shape[1], out=indptr[1:])
+    indptr.flags.writeable = recipients.flags.writeable = False  # handed over, not copied
     return Placement(owner.astype(np.int32), indptr, recipients.ravel(), n_clients)

@@ -40,6 +40,7 @@ class Bernoulli:
     prob: npt.ArrayLike
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "prob", _one_or_tuple("prob", self.prob))
         checks.straggler_prob(self.prob, np.size(self.prob))
 
     def straggler_prob(self, n_clients: int) -> FloatArray:
@@ -59,14 +60,17 @@ class Markov:
     `prob` is the long-run probability p of being missing and `mean_absence` the mean number of
     rounds that an absence lasts; one number for all, or one for each client. Absences cannot be
     shorter than p/(1-p) rounds on average, nor than 1. A mean of 1/(1-p) gives independent rounds.
+    With other means an answer says something about the next round, and no estimator is unbiased
+    given the past (docs/deviations.md, 11).
     """
 
     prob: npt.ArrayLike
     mean_absence: npt.ArrayLike
 
     def __post_init__(self) -> None:
-        size = max(np.size(self.prob), np.size(self.mean_absence))
-        self._chain(size)
+        for name in ("prob", "mean_absence"):
+            object.__setattr__(self, name, _one_or_tuple(name, getattr(self, name)))
+        self._chain(max(np.size(self.prob), np.size(self.mean_absence)))
 
     def straggler_prob(self, n_clients: int) -> FloatArray:
         return self._chain(checks.n_clients(n_clients))[0]
@@ -97,7 +101,7 @@ class Markov:
         return p, p / (1 - p) / length, 1 / length
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Trace:
     """Recorded rounds, played back.
 
@@ -110,12 +114,14 @@ class Trace:
     random_start: bool = False
 
     def __post_init__(self) -> None:
-        mask = np.asarray(self.mask)
+        mask = np.array(self.mask)
         if mask.dtype != np.bool_ or mask.ndim != 2 or 0 in mask.shape:
             raise ArgumentError(
                 f"mask must be boolean with shape (rounds, clients), "
                 f"got dtype {mask.dtype}, shape {mask.shape}"
             )
+        mask.flags.writeable = False
+        object.__setattr__(self, "mask", mask)
 
     def straggler_prob(self, n_clients: int) -> FloatArray:
         """How often each client was missing from the recording.
@@ -144,6 +150,14 @@ class Trace:
 
     def _recording(self, n_clients: int) -> BoolArray:
         mask: BoolArray = np.asarray(self.mask)
-        if mask.shape[1] != n_clients:
+        if mask.shape[1] != checks.n_clients(n_clients):
             raise ArgumentError(f"mask must have {n_clients} clients, got {mask.shape[1]}")
         return mask
+
+
+def _one_or_tuple(name: str, value: npt.ArrayLike) -> float | tuple[float, ...]:
+    """One number, or one for each client, in a form that nobody can change."""
+    array = np.asarray(checks.finite(name, value))
+    if array.ndim > 1 or array.size == 0:
+        raise ArgumentError(f"{name} must be one number or one per client, got shape {array.shape}")
+    return float(array) if array.ndim == 0 else tuple(array.tolist())

@@ -26,6 +26,13 @@ def test_a_name_is_a_stream():
     assert len(different) == 10
 
 
+def test_numpys_numbers_count_as_pythons():
+    assert first("a", np.int64(3)) == first("a", 3)
+    assert first("a", np.float64(0.5)) == first("a", 0.5)
+    with pytest.raises(ArgumentError, match="name must be strings and numbers, got None"):
+        first(None)
+
+
 def test_streams_are_independent():
     a, b = stream(0, "a").random(10_000), stream(0, "b").random(10_000)
     assert abs(np.corrcoef(a, b)[0, 1]) < 4.5 / np.sqrt(10_000)

@@ -96,6 +96,29 @@ def test_pairwise_for_one_placement_diff_can_exceed_same():
     assert values[1, 4] > values[1, 2]
 
 
+@pytest.mark.parametrize(("d", "p"), [(1, 0.5), (3, 0.5), (4, 0.2)])
+def test_bounds_are_the_propositions(d, p):
+    lower, upper = lambdas.bounds(copies=d, straggler_prob=p)
+    mixed = (1 + d * (1 - p)) / ((1 - p) * (d + 1))
+    assert asdict(lower) == pytest.approx(
+        dict(same_private=1 / (1 - p), diff_private=1, same_mixed=mixed, diff_mixed=1,
+             self_shared=1, same_shared=1, diff_shared=1)
+    )  # fmt: skip
+    assert asdict(upper) == pytest.approx(
+        dict(same_private=1 / (1 - p), diff_private=1, same_mixed=mixed, diff_mixed=mixed,
+             self_shared=mixed, same_shared=mixed, diff_shared=mixed)
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("N", "d"), [(3, 1), (3, 2), (4, 2)])
+def test_the_bounds_hold_for_every_placement(N, d):
+    lower, upper = (asdict(b) for b in lambdas.bounds(copies=d, straggler_prob=0.6))
+    for placement in loops.sharing_outcomes(OWNER, SHAREABLE, d, N):
+        values = lambdas.realised(coding.equal_split(placement), 0.6)
+        for kind, pair in PAIRS.items():
+            assert lower[kind] - 1e-12 <= values[pair] <= upper[kind] + 1e-12
+
+
 def test_no_straggling_and_no_sharing():
     nobody = asdict(lambdas.expected(n_clients=6, copies=3, straggler_prob=0))
     assert set(nobody.values()) == {1.0}

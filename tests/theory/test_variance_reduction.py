@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcommons import coding, datasets, sharing
-from fedcommons.simulate import round_zero
-from fedcommons.tasks import softmax
+from fedcommons.simulate import draws
 from fedcommons.theory import scalar_products, second_moment, variance_reduction
 from fedcommons.theory.scalar_products import PairSums
 from tests.reference import loops
@@ -40,7 +39,7 @@ pair_sums = st.builds(
     diff_private=st.floats(-10, 10),
     same_mixed=st.floats(-10, 10),
     diff_mixed=st.floats(-10, 10),
-    self_shared=st.just(0.0),
+    self_shared=st.floats(0, 10),
     same_shared=st.floats(0, 10),
     diff_shared=st.floats(-10, 10),
 )
@@ -53,7 +52,10 @@ def test_the_bounds_hold_under_their_assumptions(pairs, N, d, p):
     theorem = variance_reduction.theorem2_bound(pairs, copies=d, straggler_prob=p)
     remark = variance_reduction.remark_bound(pairs, copies=d, straggler_prob=p)
     slack = 1e-9 / (1 - p)
-    if variance_reduction.assumption1(pairs).holds:
+    if (
+        variance_reduction.assumption1(pairs).holds
+        and variance_reduction.distinct_margin(pairs) >= 0
+    ):
         assert theorem <= exact + slack
         assert theorem <= remark + slack
         if variance_reduction.remark_premise(pairs):
@@ -77,6 +79,22 @@ def test_bounds_at_one_and_no_copies():
     assert variance_reduction.remark_bound(pairs, copies=1, straggler_prob=0.5) == 2.5
 
 
+@pytest.mark.parametrize(("second", "bound"), [(-1.0, 0.0), (-0.8, 4 * 0.04 / 3)])
+def test_assumption_1_alone_does_not_give_theorem_2(second, bound):
+    # docs/deviations.md, 12: each of four clients shares e_i and `second` e_i. The scalar products
+    # of distinct examples are negative, those of an example with itself count more than they.
+    gradients = np.concatenate([np.eye(4), second * np.eye(4)])
+    owner, shareable = np.tile(np.arange(4), 2), np.ones(8, bool)
+    pairs = scalar_products.pair_sums(gradients, owner, shareable)
+    assert variance_reduction.assumption1(pairs).holds
+    assert variance_reduction.remark_premise(pairs)
+    assert variance_reduction.distinct_margin(pairs) < 0
+    exact = variance_reduction.expected_reduction(pairs, n_clients=4, copies=2, straggler_prob=0.5)
+    theorem = variance_reduction.theorem2_bound(pairs, copies=2, straggler_prob=0.5)
+    assert theorem == pytest.approx(bound)
+    assert exact < theorem - 0.3
+
+
 def test_theorem2_bound_by_hand():
     pairs = PairSums(0, 0, same_mixed=2, diff_mixed=0, self_shared=0, same_shared=3, diff_shared=0)
     # p/(1-p) (d-1)/(d+1) (2 + 3) at p = 0.75, d = 3.
@@ -89,6 +107,10 @@ def test_assumption1_names_the_part_that_fails():
     mixed = PairSums(0, 0, same_mixed=2, diff_mixed=3, self_shared=0, same_shared=3, diff_shared=3)
     result = variance_reduction.assumption1(mixed)
     assert (result.holds, result.mixed_margin, result.shared_margin) == (False, -1, 0)
+    shared = PairSums(
+        0, 0, same_mixed=1, diff_mixed=0, self_shared=0, same_shared=-3, diff_shared=-5
+    )
+    assert variance_reduction.assumption1(shared).shared_margin == -3
     negative = PairSums(0, 0, -2, -5, 0, 3, -1)
     assert variance_reduction.assumption1(negative).mixed_margin == -2
     assert variance_reduction.remark_premise(negative)
@@ -97,13 +119,9 @@ def test_assumption1_names_the_part_that_fails():
 
 def test_at_fixed_dc_the_bound_does_not_grow_with_c_but_the_exact_reduction_on_mnist_does():
     # docs/deviations.md, 8. One draw of the paper's training set at the initial model.
-    dataset, K = datasets.mnist(), 30
-    rng = np.random.default_rng(0)
-    examples = round_zero.training_set(dataset.y_train, K, rng=rng)
-    labels = dataset.y_train[examples]
-    products = softmax.gradient_products(
-        dataset.inputs("train", examples), softmax.initial_residuals(labels, 10)
-    )
+    K = 30
+    data = draws.training_set(datasets.mnist(), K, seed=0, run=0)
+    labels, products = data.labels, data.products
     coefficient, exact = [], []
     for c, d in ((0.1, 6), (0.2, 3), (0.3, 2)):
         coefficient.append((d - 1) / (d + 1) * c * (2 - c))

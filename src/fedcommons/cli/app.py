@@ -7,19 +7,19 @@ import sys
 import typer
 
 from fedcommons import __version__
-from fedcommons.cli import exit_codes, reproduce
+from fedcommons.cli import exit_codes, report, reproduce
 from fedcommons.errors import FedcommonsError
 
 app = typer.Typer(
     help="Federated learning with lopsided data and dropouts, from examples that their owners "
     "agreed to share.",
-    epilog="Exit codes: 0 done, 1 unexpected error, 2 wrong argument, 3 data file, "
-    "4 placement file, 130 interrupted.",
+    epilog=exit_codes.HELP,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.command("reproduce")(reproduce.reproduce)
+app.command("report")(report.report)
 
 
 def _print_version(wanted: bool) -> None:
@@ -44,6 +44,3 @@ def main() -> None:
     except FedcommonsError as error:
         typer.echo(f"fedcommons: {error}", err=True)
         sys.exit(exit_codes.exit_code(error))
-    except KeyboardInterrupt:
-        typer.echo("fedcommons: interrupted", err=True)
-        sys.exit(exit_codes.INTERRUPTED)

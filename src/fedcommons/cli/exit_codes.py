@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from fedcommons.errors import ArgumentError, DataError, FedcommonsError, PlacementFileError
+from fedcommons.errors import (
+    ArgumentError,
+    DataError,
+    FedcommonsError,
+    PlacementFileError,
+    ResultsError,
+    StudyError,
+)
 
 OK = 0
 UNEXPECTED = 1
@@ -12,7 +19,14 @@ EXIT_CODES: dict[type[FedcommonsError], int] = {
     ArgumentError: 2,
     DataError: 3,
     PlacementFileError: 4,
+    StudyError: 5,
+    ResultsError: 6,
 }
+
+HELP = (
+    "Exit codes: 0 done, 1 unexpected error, 2 wrong argument, 3 data file, 4 placement file, "
+    "5 study file, 6 results folder, 130 interrupted."
+)
 
 
 def exit_code(error: FedcommonsError) -> int:

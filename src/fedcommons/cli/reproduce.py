@@ -1,140 +1,94 @@
-"""`fedcommons reproduce`: the paper's theory on the paper's setup."""
+"""`fedcommons reproduce`: the paper's experiment, its figures and its claims."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
-from dataclasses import asdict
-from functools import partial
-from typing import Annotated, Any
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
 
-import numpy as np
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from fedcommons import checks, datasets
-from fedcommons.simulate import round_zero
-from fedcommons.theory import lambdas
-
-N_CLIENTS, CLASS_SIZE, STRAGGLER_PROB = 10, 30, 0.5
-SPREAD = np.linspace(0.05, 0.95, N_CLIENTS)
-PAIRS = [(0.1, 3), (0.2, 3), (0.5, 3)]
-Row = dict[str, Any]
-Measure = Callable[[round_zero.Draw], Row]
+from fedcommons.cli import exit_codes, terminal
+from fedcommons.errors import StudyError
+from fedcommons.simulate import provenance, runner, studies, tables
+from fedcommons.simulate.folder import Folder
 
 
 def reproduce(
-    runs: Annotated[int, typer.Option(help="Draws to average over.")] = 100,
-    seed: Annotated[int, typer.Option(help="Root seed of every random draw.")] = 0,
+    runs: Annotated[
+        int | None, typer.Option(help="Runs to average over; the paper has 1000.")
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(help="Communication rounds of a run.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Root seed of every random draw.")] = None,
+    out: Annotated[Path, typer.Option(help="Results folder.")] = Path("results/paper"),
+    figure: Annotated[
+        list[str] | None, typer.Option(help="Only this figure; may be given several times.")
+    ] = None,
+    curves: Annotated[
+        list[str] | None,
+        typer.Option(help="Only lines with this label; may be given several times."),
+    ] = None,
+    study: Annotated[
+        Path | None, typer.Option(help="A study file instead of the paper's own.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes; by default one a core.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
-    """Print the paper's theory beside what its MNIST setup gives before the first round.
+    """Reproduce the paper on MNIST: figures, claims and a report, in a results folder.
 
-    N = 10 clients, K = 30 images of each digit, softmax regression at zero weights, p = 0.5.
+    What is interrupted goes on where it was when the same command is given again; more runs are
+    added to those that are there. The default takes about two minutes on two cores.
 
-    Example: fedcommons reproduce --runs 400 --seed 1
+    Example: fedcommons reproduce --runs 1000 --figure figure1 --figure figure2 --out results/full
     """
-    runs = checks.integer("runs", runs, low=2)
-    seed = checks.integer("seed", seed, low=0)
-    dataset = datasets.mnist()
+    chosen = studies.load(study) if study else studies.paper()
+    chosen = replace(
+        chosen,
+        runs=chosen.runs if runs is None else runs,
+        rounds=chosen.rounds if rounds is None else rounds,
+        seed=chosen.seed if seed is None else seed,
+    )
+    if figure:
+        chosen = chosen.only(figure)
+    if curves:
+        chosen = chosen.only_lines(curves)
+    run_and_report(chosen, Folder(out), workers=workers, as_json=as_json)
 
-    def average(setting: str, c: float, d: int, measure: Measure) -> Row:
-        draws = (
-            round_zero.draw(
-                dataset,
-                setting,
-                n_clients=N_CLIENTS,
-                class_size=CLASS_SIZE,
-                proportion=c,
-                copies=d,
-                seed=seed,
-                run=run,
-            )
-            for run in range(runs)
+
+def run_and_report(
+    study: studies.Study, folder: Folder, *, workers: int | None, as_json: bool
+) -> None:
+    """Run what is missing, then make the tables, claims, figures and page."""
+    from fedcommons.figures.report import write_report  # matplotlib is slow to import
+
+    about = provenance.about(provenance.command_line())
+    dataset = runner.load_dataset(study.dataset)
+    if not len(dataset.y_test):
+        raise StudyError(f"dataset {study.dataset} must have test examples, got none")
+    start = time.perf_counter()
+    with folder.opened(study):
+        folder.write_record(study, {**about, "complete": False})
+        with terminal.progress(f"{len(study.curves)} curves x {study.rounds} rounds, runs") as bar:
+            try:
+                fresh = runner.run_study(study, folder, workers=workers, on_progress=bar)
+            except KeyboardInterrupt:
+                typer.echo(
+                    f"fedcommons: interrupted; the finished runs are kept in {folder.path}: "
+                    "give the same command again to go on",
+                    err=True,
+                )
+                raise typer.Exit(exit_codes.INTERRUPTED) from None
+        tables.build(study, folder, n_test=len(dataset.y_test))
+        seconds = time.perf_counter() - start
+        folder.write_record(
+            study, {**about, "complete": True, "seconds": round(seconds, 1), "fresh_runs": fresh}
         )
-        return {"setting": setting, "c": c, "d": d, **_mean_and_sem(map(measure, draws))}
-
-    tables: dict[str, list[Row]] = {
-        "heterogeneity": [
-            average(setting, c, d, partial(round_zero.heterogeneity_of, copies=d))
-            for setting in ("single-class", "Dir(0.1)")
-            for c, d in PAIRS
-        ],
-        "lambdas": _lambda_rows(copies=3),
-        "reduction": [
-            average(
-                "single-class",
-                c,
-                d,
-                partial(round_zero.reduction_of, copies=d, straggler_prob=STRAGGLER_PROB),
-            )
-            for c, d in PAIRS
-        ],
-        "codes": [
-            {"p": name}
-            | average(setting, c, 3, partial(round_zero.code_variances_of, straggler_prob=p))
-            for name, p, c in (
-                ("0.5", 0.5, 0.2),
-                ("0.05-0.95", SPREAD, 0.2),
-                ("0.05-0.95", SPREAD, 1.0),
-            )
-            for setting in round_zero.SETTINGS
-        ],
-    }
+        checked = write_report(folder)
     if as_json:
-        typer.echo(json.dumps({"runs": runs, "seed": seed, **tables}, indent=2))
+        typer.echo(json.dumps({"folder": str(folder.path), **checked}, indent=2))
         return
-    console = Console()
-    for name, rows in tables.items():
-        console.print(_table(TITLES[name], rows))
-    console.print(f"Means over {runs} draws, seed {seed}; 0.7083(7) has the standard error 0.0007.")
-
-
-TITLES = {
-    "heterogeneity": "Theorem 1: |X - Θ*|² before and after sharing, averaged over labels",
-    "lambdas": f"Proposition 1: λ for d = 3, p = {STRAGGLER_PROB}, N = {N_CLIENTS}",
-    "reduction": "Theorem 2: reduction of the second moment, relative to the unshared variance",
-    "codes": "Codes: variance of the estimate relative to no sharing",
-}
-
-
-def _lambda_rows(copies: int) -> list[Row]:
-    exact = lambdas.expected(n_clients=N_CLIENTS, copies=copies, straggler_prob=STRAGGLER_PROB)
-    lower, upper = lambdas.bounds(copies=copies, straggler_prob=STRAGGLER_PROB)
-    return [
-        {
-            "pair": kind.replace("_", " "),
-            "lower bound": asdict(lower)[kind],
-            "exact": value,
-            "upper bound": asdict(upper)[kind],
-        }
-        for kind, value in asdict(exact).items()
-    ]
-
-
-def _mean_and_sem(rows: Iterable[Row]) -> Row:
-    collected = list(rows)
-    result: Row = {}
-    for name in collected[0]:
-        values = np.array([row[name] for row in collected])
-        result[name] = {
-            "mean": float(values.mean()),
-            "sem": float(values.std(ddof=1) / np.sqrt(len(values))),
-        }
-    return result
-
-
-def _table(title: str, rows: list[Row]) -> Table:
-    table = Table(title=title, title_justify="left")
-    for name in rows[0]:
-        table.add_column(name, justify="left" if isinstance(rows[0][name], str) else "right")
-    for row in rows:
-        table.add_row(*(_cell(value) for value in row.values()))
-    return table
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, dict):
-        return f"{value['mean']:.4f}({value['sem'] * 1e4:.0f})"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    if checked["claims"]:
+        terminal.print_claims(checked)
+    typer.echo(f"{fresh} runs in {seconds:.0f} s. Open {folder.path / 'report.html'}")

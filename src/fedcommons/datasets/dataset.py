@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from fedcommons import checks
 from fedcommons.checks import IntArray
 from fedcommons.errors import ArgumentError, DataError
 
@@ -66,8 +67,10 @@ class Dataset:
         if split not in ("train", "test"):
             raise ArgumentError(f"split must be 'train' or 'test', got {split!r}")
         x = self.x_train if split == "train" else self.x_test
+        if not np.issubdtype(np.dtype(dtype), np.floating):
+            raise ArgumentError(f"dtype must be a floating type, got {np.dtype(dtype)}")
         if examples is not None:
-            x = x[np.asarray(examples)]
+            x = x[checks.indices("examples", examples, below=len(x))]
         flat = x.reshape(len(x), int(np.prod(x.shape[1:]))).astype(dtype)
         if x.dtype == np.uint8:
             flat /= np.asarray(255, dtype)
@@ -93,6 +96,7 @@ def _labels_checked(name: str, field: str, y: object) -> IntArray:
         raise DataError(f"{name}: {field} must have one dimension, got shape {array.shape}")
     if not np.issubdtype(array.dtype, np.integer):
         raise DataError(f"{name}: {field} must be integer labels, got dtype {array.dtype}")
-    if array.size and array.min() < 0:
-        raise DataError(f"{name}: {field} must be labels >= 0, got {array.min()}")
+    if array.size and (array.min() < 0 or array.max() > checks.LARGEST):
+        wrong = array.min() if array.min() < 0 else array.max()
+        raise DataError(f"{name}: {field} must be labels >= 0, got {wrong}")
     return array.astype(np.int64)

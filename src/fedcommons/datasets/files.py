@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedcommons import checks
 from fedcommons.datasets.dataset import Dataset
 from fedcommons.errors import DataError
 from fedcommons.npz import read_npz
@@ -46,7 +47,7 @@ def load(
         label: the label column of a Parquet file.
         test: the Parquet file with the test split.
     """
-    path = Path(path)
+    path = checks.path("path", path)
     if not path.exists():
         raise DataError(f"dataset {path} does not exist")
     name = name or path.name

@@ -7,12 +7,13 @@ uniform numbers behind the stragglers: curves with the same p see the same strag
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from fedcommons import coding, partition, privacy, sharing
+from fedcommons import checks, coding, partition, privacy, sharing
 from fedcommons.checks import BoolArray, FloatArray, IntArray
 from fedcommons.datasets import Dataset
 from fedcommons.errors import ArgumentError
@@ -21,6 +22,7 @@ from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.streams import stream
 from fedcommons.stragglers import Bernoulli
 from fedcommons.tasks import softmax
+from fedcommons.theory import heterogeneity
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ class Shared:
 
 def training_set(dataset: Dataset, class_size: int, *, seed: int, run: int) -> TrainingSet:
     """`class_size` examples of each class, uniformly at random without replacement."""
+    class_size = checks.integer("class_size", class_size, low=1)
     rng = stream(seed, "training set", run)
     picks = []
     for label in range(dataset.n_classes):
@@ -82,6 +85,34 @@ def share(curve: Curve, labels: IntArray, n_clients: int, *, seed: int, run: int
         owner, shareable, curve.copies, n_clients=n_clients, rng=stream(seed, "sharing", run)
     )
     return Shared(owner, shareable, placement)
+
+
+def share_all(
+    curves: Sequence[Curve], labels: IntArray, n_clients: int, *, seed: int, run: int
+) -> list[Shared]:
+    """What each curve shares; curves that share alike get the same record."""
+    known: dict[tuple[object, ...], Shared] = {}
+    result = []
+    for curve in curves:
+        key = (curve.partition, curve.alpha, curve.proportion, curve.copies)
+        if key not in known:
+            known[key] = share(curve, labels, n_clients, seed=seed, run=run)
+        result.append(known[key])
+    return result
+
+
+def heterogeneity_of(shared: Shared, labels: IntArray, copies: int) -> tuple[float, float, float]:
+    """|X - Theta*|^2, |Y - Theta*|^2 and the expectation of the latter, averaged over labels."""
+    n_clients, mask = shared.placement.n_clients, shared.shareable
+    before = partition.label_counts(labels, shared.owner, n_clients)
+    offered = partition.label_counts(
+        labels[mask], shared.owner[mask], n_clients, n_classes=before.shape[1]
+    )
+    return (
+        partition.mean_heterogeneity(before),
+        partition.mean_heterogeneity(shared.placement.label_counts(labels)),
+        float(heterogeneity.expected(before, offered, copies).mean()),
+    )
 
 
 def shares(curve: Curve, placement: Placement, products: FloatArray) -> csr_array:

@@ -15,20 +15,25 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fedcommons import estimators, partition
+from fedcommons import estimators
 from fedcommons.checks import BoolArray, FloatArray, IntArray
 from fedcommons.datasets import Dataset
 from fedcommons.simulate import draws
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.result import THEORY, RunResult
-from fedcommons.theory import heterogeneity, scalar_products, second_moment, variance_reduction
+from fedcommons.theory import (
+    lambdas,
+    scalar_products,
+    second_moment,
+    variance_reduction,
+)
 
 Float32 = npt.NDArray[np.float32]
-TEST_BLOCK = 512  # test examples scored at once: their scores stay in the cache
+TEST_BLOCK = 1024  # test examples scored at once: their scores stay in the cache
 
 
-class TestSet:
-    """The test inputs, sorted by label so that a block of them has one true class."""
+class Evaluation:
+    """The test set, sorted by label so that a block of it has one true class."""
 
     def __init__(self, dataset: Dataset) -> None:
         order = np.argsort(dataset.y_test, kind="stable")
@@ -74,7 +79,7 @@ class _Memory:
 
 def simulate_run(
     dataset: Dataset,
-    test: TestSet,
+    test: Evaluation,
     curves: Sequence[Curve],
     *,
     n_clients: int,
@@ -90,7 +95,7 @@ def simulate_run(
     G_test = data.inputs @ test.inputs
     G_test += 1
     C, M, L, T = len(curves), len(data.labels), dataset.n_classes, n_rounds
-    shared = [draws.share(c, data.labels, n_clients, seed=seed, run=run) for c in curves]
+    shared = draws.share_all(curves, data.labels, n_clients, seed=seed, run=run)
     shares = np.stack(
         [
             draws.shares(c, s.placement, data.products).toarray()
@@ -104,48 +109,50 @@ def simulate_run(
     # What each example's gradient counts in each round: sum_i u_i b_ij, (T, C, M).
     weight = np.einsum("tcn,cnm->tcm", fresh, shares, optimize=True).astype(np.float32)
     alpha, beta = _coefficients(curves, n_clients)
-    forms = _quadratic_forms(G, shares, beta)
+    variances = _Variances(curves, shares, beta, G)
     steps = np.array([c.learning_rate for c in curves]) / M
     decays = np.array([c.decay for c in curves])
     memory = _start_memory(curves, shares, beta, answered, remembered, data.labels, L)
     theories = [
-        (k, _Theory(c, shared[k], data.labels, forms[k]))
-        for k, c in enumerate(curves)
-        if c in theory_for
+        (k, _Theory(c, shared[k], data.labels)) for k, c in enumerate(curves) if c in theory_for
     ]
 
+    scorer = _Scorer(G_test, test, L, C)
     A = np.zeros((L, C, M), np.float32)
     scores = np.zeros((L, C, M), np.float32)  # training scores, A @ G
     correct = np.empty((C, T + 1), np.int32)
-    moment, exact, norm2 = (np.empty((C, T)) for _ in range(3))
+    moment, exact, norm2, projection = (np.empty((C, T)) for _ in range(4))
     theory = np.empty((len(theories), T, len(THEORY)))
-    correct[:, 0] = _count_correct(A, G_test, test)
+    correct[:, 0] = scorer.count_correct(A)
     for t in range(T):
         Z = _residuals(scores, data.labels)
         by_curve = np.ascontiguousarray(Z.transpose(1, 0, 2))  # (C, L, M)
-        norm2[:, t] = _dots(Z, (Z.reshape(-1, M) @ G).reshape(Z.shape))
-        exact[:, t] = np.einsum(
-            "clm,clm->c", by_curve, by_curve @ forms, dtype=np.float64, casting="same_kind"
-        )
+        full = (Z.reshape(-1, M) @ G).reshape(Z.shape)  # the full gradient
+        norm2[:, t] = _dots(Z, full)
+        exact[:, t] = variances.at(by_curve)
         coefficients = Z * weight[t]
         if memory is not None:
             Z_memory = by_curve[memory.curves]
             coefficients[:, memory.curves] += memory.contribution(t).transpose(1, 0, 2)
             exact[memory.curves, t] = memory.variance(Z_memory, G)
             memory.remember(t, Z_memory)
-        exact[:, t] += alpha * norm2[:, t]
         through = (coefficients.reshape(-1, M) @ G).reshape(coefficients.shape)
         moment[:, t] = _dots(coefficients, through)
+        projection[:, t] = _dots(coefficients, full) / norm2[:, t]
         for row, (k, of_curve) in enumerate(theories):
-            theory[row, t] = of_curve.row(by_curve[k], G)
+            theory[row, t] = of_curve.row(by_curve[k], G, exact[k, t])
+        exact[:, t] += alpha * norm2[:, t]
         step = (steps * decays**t).astype(np.float32)[:, None]
         A -= step * coefficients
         scores -= step * through
-        correct[:, t + 1] = _count_correct(A, G_test, test)
+        correct[:, t + 1] = scorer.count_correct(A)
     het = np.array(
-        [_heterogeneity(s, data.labels, c.copies) for c, s in zip(curves, shared, strict=True)]
+        [
+            draws.heterogeneity_of(s, data.labels, c.copies)
+            for c, s in zip(curves, shared, strict=True)
+        ]
     )
-    return RunResult(correct, moment, exact, norm2, het, theory)
+    return RunResult(correct, moment, exact, norm2, projection, het, theory)
 
 
 def _weights(curves: Sequence[Curve], answered: BoolArray) -> tuple[FloatArray, FloatArray]:
@@ -170,12 +177,36 @@ def _coefficients(curves: Sequence[Curve], n_clients: int) -> tuple[FloatArray, 
     return np.array([a for a, _ in pairs]), np.array([b for _, b in pairs])
 
 
-def _quadratic_forms(G: Float32, shares: FloatArray, beta: FloatArray) -> Float32:
-    """Q with sum_i beta_i |f_i|^2 = sum over classes of z Q z^T: (C, M, M)."""
-    weighted = (beta[:, :, None] * shares).astype(np.float32)
-    forms = shares.astype(np.float32).transpose(0, 2, 1) @ weighted
-    forms *= G
-    return forms
+class _Variances:
+    """sum_i beta_i |f_i|^2 of the curves without memory: a quadratic form in the residuals.
+
+    beta is the same for all clients here, so curves with the same shares have the same form.
+    """
+
+    def __init__(
+        self, curves: Sequence[Curve], shares: FloatArray, beta: FloatArray, G: Float32
+    ) -> None:
+        self.scale = beta[:, 0].copy()
+        groups: dict[bytes, list[int]] = {}
+        for k, curve in enumerate(curves):
+            if estimators.ESTIMATORS[curve.estimator].remembers:
+                self.scale[k] = 0  # has its own variance
+            elif self.scale[k]:
+                groups.setdefault(shares[k].tobytes(), []).append(k)
+        self.groups = []
+        for members in groups.values():
+            b = shares[members[0]].astype(np.float32)
+            self.groups.append((np.array(members), (b.T @ b) * G))
+
+    def at(self, Z: Float32) -> FloatArray:
+        """For residuals (C, L, M): (C,)."""
+        _, L, M = Z.shape
+        values = np.zeros(len(Z))
+        for members, form in self.groups:
+            z = Z[members].reshape(-1, M)
+            products = (z @ form) * z
+            values[members] = products.sum(axis=1).reshape(-1, L).sum(axis=1, dtype=np.float64)
+        return self.scale * values
 
 
 def _start_memory(
@@ -221,67 +252,74 @@ def _dots(a: Float32, b: Float32) -> FloatArray:
     return (a * b).sum(axis=2).sum(axis=0, dtype=np.float64)
 
 
-def _count_correct(A: Float32, G_test: Float32, test: TestSet) -> IntArray:
-    """How many test examples each curve gets right; ties go to the lowest label: (C,)."""
-    L, C, M = A.shape
-    flat = A.reshape(L * C, M)
-    total = np.zeros(C, np.int64)
-    for label, block in test.blocks:
-        scores = (flat @ G_test[:, block]).reshape(L, C, -1)
-        right = np.ones(scores.shape[1:], np.bool_)
-        if label > 0:
-            right &= scores[label] > scores[:label].max(axis=0)
-        if label < L - 1:
-            right &= scores[label] >= scores[label + 1 :].max(axis=0)
-        total += np.count_nonzero(right, axis=1)
-    return total
+class _Scorer:
+    """Counts how many test examples each curve gets right, in buffers that are used again."""
 
+    def __init__(self, G_test: Float32, test: Evaluation, n_classes: int, n_curves: int) -> None:
+        self.G_test, self.blocks = G_test, test.blocks
+        self.shape = (n_classes, n_curves)
+        widest = max((block.stop - block.start for _, block in test.blocks), default=0)
+        self.scores = np.empty(n_classes * n_curves * widest, np.float32)
+        self.largest = np.empty(n_curves * widest, np.float32)
 
-def _heterogeneity(shared: draws.Shared, labels: IntArray, copies: int) -> tuple[float, ...]:
-    N = shared.placement.n_clients
-    before = partition.label_counts(labels, shared.owner, N)
-    mask = shared.shareable
-    offered = partition.label_counts(labels[mask], shared.owner[mask], N, n_classes=before.shape[1])
-    return (
-        partition.mean_heterogeneity(before),
-        partition.mean_heterogeneity(shared.placement.label_counts(labels)),
-        float(heterogeneity.expected(before, offered, copies).mean()),
-    )
+    def count_correct(self, A: Float32) -> IntArray:
+        """From coefficients (L, C, M): (C,). Ties go to the lowest label."""
+        L, C = self.shape
+        flat = A.reshape(L * C, -1)
+        total = np.zeros(C, np.int64)
+        for label, block in self.blocks:
+            width = block.stop - block.start
+            scores = self.scores[: L * C * width].reshape(L * C, width)
+            np.matmul(flat, self.G_test[:, block], out=scores)
+            by_class = scores.reshape(L, C, width)
+            largest = self.largest[: C * width].reshape(C, width)
+            right = np.ones((C, width), np.bool_)
+            if label > 0:
+                np.maximum.reduce(by_class[:label], axis=0, out=largest)
+                right &= by_class[label] > largest
+            if label < L - 1:
+                np.maximum.reduce(by_class[label + 1 :], axis=0, out=largest)
+                right &= by_class[label] >= largest
+            total += np.count_nonzero(right, axis=1)
+        return total
 
 
 class _Theory:
     """What Theorem 2 and Figure 3 speak of, for one curve of one run."""
 
-    def __init__(self, curve: Curve, shared: draws.Shared, labels: IntArray, form: Float32) -> None:
+    def __init__(self, curve: Curve, shared: draws.Shared, labels: IntArray) -> None:
         self.n_clients = shared.placement.n_clients
         self.copies, self.p = curve.copies, curve.straggler_prob
-        self.shareable, self.form = shared.shareable, form
+        self.shareable = shared.shareable
+        self.factors = [  # without sharing, and with it
+            lambdas.expected(n_clients=self.n_clients, copies=d, straggler_prob=self.p)
+            for d in (0, self.copies)
+        ]
         groups = [labels] if np.array_equal(shared.owner, labels) else [labels, shared.owner]
         self.members = [
-            scalar_products.block_membership(g, shared.shareable, len(labels)).toarray()
+            scalar_products.block_membership(g, shared.shareable, len(labels))
+            .toarray()
+            .astype(np.float32)
             for g in groups
         ]
 
-    def row(self, Z: Float32, G: Float32) -> tuple[float, ...]:
-        """The `THEORY` columns at the model with residuals Z, (L, M)."""
-        z = Z.astype(np.float64)
-        products = G * (z.T @ z)
-        self_shared = float(np.diag(products)[self.shareable].sum())
+    def row(self, Z: Float32, G: Float32, variance: float) -> tuple[float, ...]:
+        """The `THEORY` columns at the model with residuals Z, (L, M), and that variance."""
+        products = Z.T @ Z
+        products *= G
+        self_shared = float(np.diag(products)[self.shareable].sum(dtype=np.float64))
         sums = [
             scalar_products.pair_sums_from_blocks(member @ products @ member.T, self_shared)
             for member in self.members
         ]
         by_class, by_owner = sums[0], sums[-1]
-        unshared_variance = self.p / (1 - self.p) * by_owner.same
-        shared_variance = float((z * (z @ self.form)).sum())
         margins = variance_reduction.assumption1(by_class)
         return (
             by_class.same,
             by_class.total - by_class.same,
-            unshared_variance - shared_variance,
-            variance_reduction.expected_reduction(
-                by_owner, n_clients=self.n_clients, copies=self.copies, straggler_prob=self.p
-            ),
+            self.p / (1 - self.p) * by_owner.same - variance,
+            variance_reduction.weighted_sum(by_owner, self.factors[0])
+            - variance_reduction.weighted_sum(by_owner, self.factors[1]),
             variance_reduction.theorem2_bound(by_class, copies=self.copies, straggler_prob=self.p),
             variance_reduction.remark_bound(by_class, copies=self.copies, straggler_prob=self.p),
             margins.mixed_margin,

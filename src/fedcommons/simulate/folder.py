@@ -23,9 +23,9 @@ import pyarrow.parquet
 
 from fedcommons.errors import ResultsError
 from fedcommons.npz import read_npz
-from fedcommons.simulate import study as studies
+from fedcommons.simulate import studies
 from fedcommons.simulate.result import RunResult
-from fedcommons.simulate.study import Study
+from fedcommons.simulate.studies import Study
 
 FORMAT = "fedcommons.results"
 VERSION = 1
@@ -83,7 +83,7 @@ class Folder:
     def record(self) -> dict[str, Any]:
         """run.json, checked."""
         try:
-            content = json.loads(self._record_path.read_text())
+            content = json.loads(self._record_path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise ResultsError(
                 f"{self.path} is not a results folder: run.json is missing"
@@ -146,14 +146,14 @@ class Folder:
 
     def read_json(self, name: str) -> Any:
         try:
-            return json.loads((self.path / name).read_text())
+            return json.loads((self.path / name).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise ResultsError(f"{self.path / name} cannot be read: {error}") from None
 
     def write_text(self, name: str, text: str) -> None:
         part = self.path / f"{name}.part"
         try:
-            part.write_text(text)
+            part.write_text(text, encoding="utf-8")
             part.replace(self.path / name)
         except OSError as error:
             raise ResultsError(f"{self.path / name} cannot be written: {error}") from None

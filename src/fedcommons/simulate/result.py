@@ -20,6 +20,7 @@ class RunResult:
         second_moment: (C, T) |g^|^2 of the estimate of each round.
         second_moment_exact: (C, T) its mean over the stragglers of that round, given the model.
         gradient_norm2: (C, T) |g|^2 of the full gradient.
+        projection: (C, T) <g^, g> / |g|^2, whose mean is 1 for an unbiased estimate.
         heterogeneity: (C, 3) |X - Theta*|^2, |Y - Theta*|^2 and the expectation of the latter over
             the sharing, averaged over labels.
         theory: (C', T, len(THEORY)) what Theorem 2 and Figure 3 speak of, at each round's model,
@@ -30,6 +31,7 @@ class RunResult:
     second_moment: FloatArray
     second_moment_exact: FloatArray
     gradient_norm2: FloatArray
+    projection: FloatArray
     heterogeneity: FloatArray
     theory: FloatArray
 

@@ -9,18 +9,24 @@ from __future__ import annotations
 import functools
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from typing import Any
 
+import numpy as np
 from threadpoolctl import threadpool_limits
 
 from fedcommons import checks, datasets
 from fedcommons.datasets import Dataset
 from fedcommons.errors import FedcommonsError
-from fedcommons.simulate.example_space import TestSet, simulate_run
+from fedcommons.simulate import example_space, primal
+from fedcommons.simulate.draws import TrainingSet
+from fedcommons.simulate.example_space import Evaluation
 from fedcommons.simulate.folder import Folder
-from fedcommons.simulate.study import Study
+from fedcommons.simulate.studies import Study
+from fedcommons.tasks.softmax import SoftmaxRegression
 
 
 class WorkerLostError(FedcommonsError):
@@ -50,7 +56,11 @@ def run_study(
             on_progress(done, study.runs)
         return len(missing)
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(min(n_workers, len(missing)), mp_context=context)
+    pool = ProcessPoolExecutor(
+        min(n_workers, len(missing)),
+        mp_context=context,
+        initializer=_leave_interrupts_to_the_parent,
+    )
     waiting: set[Future[None]] = set()
     todo = iter(missing)
     try:
@@ -78,15 +88,20 @@ def run_study(
     return len(missing)
 
 
+def _leave_interrupts_to_the_parent() -> None:
+    """Ctrl-C reaches every process of a terminal: the workers finish their run, the parent stops."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def load_dataset(name: str) -> Dataset:
     """The embedded dataset of this name, or the one at this path."""
     return datasets.mnist() if name == "mnist" else datasets.load(name)
 
 
 @functools.lru_cache(maxsize=1)
-def _data(name: str) -> tuple[Dataset, TestSet]:
+def _data(name: str) -> tuple[Dataset, Evaluation]:
     dataset = load_dataset(name)
-    return dataset, TestSet(dataset)
+    return dataset, Evaluation(dataset)
 
 
 def _one_run(study: Study, folder: Folder, run: int) -> None:
@@ -94,15 +109,27 @@ def _one_run(study: Study, folder: Folder, run: int) -> None:
     # idea of how many threads to use.
     with threadpool_limits(1):
         dataset, test = _data(study.dataset)
-        result = simulate_run(
-            dataset,
-            test,
-            study.curves,
-            n_clients=study.clients,
-            class_size=study.class_size,
-            n_rounds=study.rounds,
-            seed=study.seed,
-            run=run,
-            theory_for=study.theory_curves,
-        )
+        settings: dict[str, Any] = {
+            "n_clients": study.clients,
+            "class_size": study.class_size,
+            "n_rounds": study.rounds,
+            "seed": study.seed,
+            "run": run,
+        }
+        if study.engine == "primal":
+            result = primal.simulate_run(dataset, _softmax_task, study.curves, **settings)
+        else:
+            result = example_space.simulate_run(
+                dataset, test, study.curves, theory_for=study.theory_curves, **settings
+            )
     folder.write_run(run, study.digest, result)
+
+
+def _softmax_task(dataset: Dataset, data: TrainingSet) -> SoftmaxRegression:
+    return SoftmaxRegression(
+        data.inputs,
+        data.labels,
+        dataset.inputs("test", dtype=np.float64),
+        dataset.y_test,
+        dataset.n_classes,
+    )

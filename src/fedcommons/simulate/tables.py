@@ -11,7 +11,7 @@ import pyarrow
 from fedcommons.checks import FloatArray
 from fedcommons.simulate.folder import Folder
 from fedcommons.simulate.result import THEORY, RunResult
-from fedcommons.simulate.study import Study
+from fedcommons.simulate.studies import Study
 
 EARLY = slice(1, 21)  # rounds 1-20: how fast a curve converges
 
@@ -110,7 +110,8 @@ SUMMARIES = (
     "heterogeneity_before",
     "heterogeneity_after",
     "heterogeneity_expected",
-    "bias_projection",  # mean over rounds of (|g^|^2 - E|g^|^2) / E|g^|^2
+    "projection",  # mean over rounds of <g^, g> / |g|^2
+    "moment_ratio",  # mean over rounds of |g^|^2 / E|g^|^2
     "theorem2_violations",  # rounds in which the reduction is below the bound
     "assumption1_violations",
     "remark_violations",
@@ -146,7 +147,8 @@ def _summaries(accuracy: FloatArray, result: RunResult) -> dict[str, FloatArray]
         "heterogeneity_before": result.heterogeneity[:, 0],
         "heterogeneity_after": result.heterogeneity[:, 1],
         "heterogeneity_expected": result.heterogeneity[:, 2],
-        "bias_projection": (result.second_moment / result.second_moment_exact - 1).mean(axis=1),
+        "projection": result.projection.mean(axis=1),
+        "moment_ratio": (result.second_moment / result.second_moment_exact).mean(axis=1),
         "theorem2_violations": count(theory["reduction"] < theory["theorem2_bound"] - slack),
         "assumption1_violations": count(margin < 0),
         "remark_violations": count(theory["remark_margin"] < 0),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 
 from fedcommons import checks
 from fedcommons.checks import FloatArray
@@ -39,13 +40,62 @@ def input_products(inputs: npt.ArrayLike) -> FloatArray:
 
 def gradient_products(inputs: npt.ArrayLike, residuals: npt.ArrayLike) -> FloatArray:
     """<g_j, g_k>, shape (M, M)."""
-    Z = checks.finite("residuals", residuals, ndim=2)
-    return input_products(inputs) * (Z @ Z.T)
+    X, Z = _same_examples(inputs, residuals)
+    return input_products(X) * (Z @ Z.T)
 
 
 def gradients(inputs: npt.ArrayLike, residuals: npt.ArrayLike) -> FloatArray:
     """Every example's gradient, shape (M, (F + 1) L), the bias last. Large: for M of hundreds."""
+    X, Z = _same_examples(inputs, residuals)
+    X = with_bias(X)
+    return (X[:, :, None] * Z[:, None, :]).reshape(len(X), -1)
+
+
+def _same_examples(
+    inputs: npt.ArrayLike, residuals: npt.ArrayLike
+) -> tuple[FloatArray, FloatArray]:
     X = checks.finite("inputs", inputs, ndim=2)
     Z = checks.finite("residuals", residuals, ndim=2)
-    X = np.concatenate([X, np.ones((len(X), 1))], axis=1)
-    return (X[:, :, None] * Z[:, None, :]).reshape(len(X), -1)
+    checks.same_length("residuals", Z, len(X))
+    return X, Z
+
+
+class SoftmaxRegression:
+    """The task of training it: parameters (F + 1, L), flat, the bias last."""
+
+    def __init__(
+        self,
+        inputs: npt.ArrayLike,
+        labels: npt.ArrayLike,
+        test_inputs: npt.ArrayLike,
+        test_labels: npt.ArrayLike,
+        n_classes: int,
+    ) -> None:
+        self.inputs = with_bias(checks.finite("inputs", inputs, ndim=2))
+        self.labels, self.n_classes = checks.labels(labels, n_classes)
+        self.test_inputs = with_bias(checks.finite("test_inputs", test_inputs, ndim=2))
+        self.test_labels, _ = checks.labels(test_labels, n_classes)
+
+    def initial(self) -> FloatArray:
+        return np.zeros(self.inputs.shape[1] * self.n_classes)
+
+    def answers(self, params: FloatArray, shares: csr_array) -> FloatArray:
+        """f_i = sum_j b_ij g_j = sum_j b_ij x_j z_j^T of every client: (N, P)."""
+        Z = residuals(self.inputs @ params.reshape(-1, self.n_classes), self.labels)
+        answers = np.empty((shares.shape[0], len(params)))
+        for client in range(shares.shape[0]):
+            row = slice(shares.indptr[client], shares.indptr[client + 1])
+            held = shares.indices[row]
+            weighted = shares.data[row, None] * Z[held]
+            answers[client] = (self.inputs[held].T @ weighted).ravel()
+        return answers
+
+    def count_correct(self, params: FloatArray) -> int:
+        """Ties go to the lowest label."""
+        scores = self.test_inputs @ params.reshape(-1, self.n_classes)
+        return int((scores.argmax(axis=1) == self.test_labels).sum())
+
+
+def with_bias(inputs: FloatArray) -> FloatArray:
+    """Inputs with a last feature that is always 1."""
+    return np.concatenate([inputs, np.ones((len(inputs), 1))], axis=1)

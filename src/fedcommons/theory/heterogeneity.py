@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from fedcommons import checks
 from fedcommons.checks import FloatArray
+from fedcommons.errors import ArgumentError
 
 
 def theorem1(
@@ -17,28 +18,28 @@ def theorem1(
     Exact if c X_i K are integers for all clients. Where they are not, use `expected`.
     """
     class_size = checks.integer("class_size", class_size, low=1)
-    factor, N, dc, d = _large_factor(n_clients, proportion, copies)
-    if N == 1:
-        return factor * checks.finite("distance", distance)
-    noise = dc * (N - 1 - d) / ((1 + dc) ** 2 * (N - 1) * class_size)
-    return noise + factor * checks.finite("distance", distance)
+    large = theorem1_large(distance, n_clients=n_clients, proportion=proportion, copies=copies)
+    N, d, dc = n_clients, copies, copies * proportion
+    noise = dc * (N - 1 - d) / ((1 + dc) ** 2 * (N - 1) * class_size) if N > 1 else 0.0
+    return large + noise
 
 
 def theorem1_large(
     distance: npt.ArrayLike, *, n_clients: int, proportion: float, copies: int
 ) -> FloatArray:
     """Theorem 1 for K >> 1: E|Y - Theta*|^2 without the sampling noise of order 1/K."""
-    factor, *_ = _large_factor(n_clients, proportion, copies)
-    return factor * checks.finite("distance", distance)
-
-
-def _large_factor(n_clients: int, proportion: float, copies: int) -> tuple[float, int, float, int]:
     N = checks.n_clients(n_clients)
-    d = checks.copies(copies, N)
-    dc = d * checks.real("proportion", proportion, low=0, high=1)
+    dc = checks.copies(copies, N) * checks.real("proportion", proportion, low=0, high=1)
+    distance = checks.finite("distance", distance)
+    farthest = (N - 1) / N  # everything at one client
+    bad = (distance < 0) | (distance > farthest + 1e-9)
+    if bad.any():
+        raise ArgumentError(
+            f"distance must be in [0, (N-1)/N = {farthest:g}], got {distance[bad].flat[0]:g}"
+        )
     if N == 1:
-        return 1.0, N, dc, d
-    return (N - 1 - dc) ** 2 / ((1 + dc) ** 2 * (N - 1) ** 2), N, dc, d
+        return distance
+    return (N - 1 - dc) ** 2 / ((1 + dc) ** 2 * (N - 1) ** 2) * distance
 
 
 def expected(counts: npt.ArrayLike, shareable_counts: npt.ArrayLike, copies: int) -> FloatArray:

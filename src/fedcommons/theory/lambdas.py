@@ -58,9 +58,10 @@ def expected(*, n_clients: int, copies: int, straggler_prob: float) -> Lambdas:
 def bounds(*, copies: int, straggler_prob: float) -> tuple[Lambdas, Lambdas]:
     """Proposition 1's lower and upper bounds, equal where it gives a value.
 
-    Its upper bounds on pairs of different owners are the factors of the same owner, which are at
-    most (1 + d(1-p)) / ((1-p)(d+1)). They hold in expectation over the sharing; for one placement
-    and one pair they can fail (docs/deviations.md, 6).
+    The upper bound of every pair with a shareable example is (1 + d(1-p)) / ((1-p)(d+1)); these
+    bounds hold for every placement, since two examples have at most d + 1 holders in common. The
+    proposition's finer statement, that a pair of different owners counts no more than one of the
+    same owner, holds in expectation over the sharing only (docs/deviations.md, 6).
     """
     d = checks.integer("copies", copies, low=0)
     p = checks.real("straggler_prob", straggler_prob, low=0)
@@ -73,5 +74,6 @@ def bounds(*, copies: int, straggler_prob: float) -> tuple[Lambdas, Lambdas]:
 
 def realised(shares: csr_array, straggler_prob: npt.ArrayLike) -> FloatArray:
     """lambda_jk of one code on one placement: shape (M, M). Any code, any p_i."""
+    shares = csr_array(shares)
     scaled = shares.multiply(np.sqrt(odds(straggler_prob, shares.shape[0]))[:, None]).tocsr()
     return 1 + (scaled.T @ scaled).toarray()

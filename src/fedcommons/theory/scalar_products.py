@@ -84,7 +84,7 @@ def pair_sums_from_products(
     products: npt.ArrayLike, groups: npt.ArrayLike, shareable: npt.ArrayLike
 ) -> PairSums:
     """`pair_sums` in example space, from the scalar products <g_j, g_k>, shape (M, M)."""
-    products = checks.finite("products", products, ndim=2)
+    products = checks.products(products)
     member = block_membership(groups, shareable, len(products))
     self_shared = float(np.diag(products)[np.asarray(shareable)].sum())
     return pair_sums_from_blocks(member @ (member @ products).T, self_shared)

@@ -36,7 +36,7 @@ def variance(
     """
     noisy = checks.finite("answers", answers, ndim=2)
     if remembered is not None:
-        noisy = noisy - checks.finite("remembered", remembered, ndim=2)
+        noisy = noisy - checks.finite("remembered", remembered, shape=noisy.shape)
     return float(odds(straggler_prob, len(noisy)) @ (noisy**2).sum(axis=1))
 
 
@@ -60,7 +60,8 @@ def variance_from_products(
     <g_j, g_k>, shape (M, M). For models with many parameters and few examples this is the cheap
     way; for a linear model G needs no gradients at all (`fedcommons.tasks.softmax`).
     """
-    products = checks.finite("products", products, ndim=2)
+    shares = csr_array(shares)
+    products = checks.products(products, shares.shape[1])
     norms2 = np.asarray(shares.multiply(shares @ products).sum(axis=1)).ravel()
     return float(odds(straggler_prob, shares.shape[0]) @ norms2)
 

@@ -24,6 +24,11 @@ def expected_second_moment(
     fixed one).
     """
     factors = lambdas.expected(n_clients=n_clients, copies=copies, straggler_prob=straggler_prob)
+    return weighted_sum(pairs, factors)
+
+
+def weighted_sum(pairs: PairSums, factors: lambdas.Lambdas) -> float:
+    """The second moment: every kind of pair times its factor."""
     return (
         factors.same_private * pairs.same_private
         + factors.diff_private * pairs.diff_private
@@ -48,9 +53,11 @@ def expected_reduction(
 
 
 def theorem2_bound(pairs: PairSums, *, copies: int, straggler_prob: float) -> float:
-    """Theorem 2's lower bound on the reduction. Needs Assumption 1.
+    """Theorem 2's lower bound on the reduction.
 
-    Trivial at d = 1; negative, and so vacuous, at d = 0 (docs/deviations.md, 5).
+    Needs Assumption 1 and also, which the paper overlooks, `distinct_margin` >= 0
+    (docs/deviations.md, 12). Trivial at d = 1; negative, and so vacuous, at d = 0
+    (docs/deviations.md, 5).
     """
     d = checks.integer("copies", copies, low=0)
     r = float(odds(straggler_prob, 1)[0])
@@ -58,7 +65,7 @@ def theorem2_bound(pairs: PairSums, *, copies: int, straggler_prob: float) -> fl
 
 
 def remark_bound(pairs: PairSums, *, copies: int, straggler_prob: float) -> float:
-    """The Remark's stronger bound. Needs `remark_premise` besides Assumption 1."""
+    """The Remark's stronger bound: needs `remark_premise` besides what Theorem 2 needs."""
     d = checks.integer("copies", copies, low=0)
     r = float(odds(straggler_prob, 1)[0])
     return r * d / (d + 1) * pairs.same_shareable
@@ -82,6 +89,16 @@ def assumption1(pairs: PairSums) -> Assumption1:
         mixed_margin=min(pairs.same_mixed, pairs.same_mixed - pairs.diff_mixed),
         shared_margin=min(pairs.same_shared, pairs.same_shared - pairs.diff_shared),
     )
+
+
+def distinct_margin(pairs: PairSums) -> float:
+    """The sum of scalar products over *distinct* shareable examples of the same group.
+
+    The paper gives every same np-np pair the same factor, but an example paired with itself has a
+    larger one. Where the distinct pairs sum to less than 0, both bounds can fail, though Assumption
+    1 holds; where this is >= 0 they follow (docs/deviations.md, 12).
+    """
+    return pairs.same_shared - pairs.self_shared
 
 
 def remark_premise(pairs: PairSums) -> bool:

@@ -9,13 +9,15 @@ import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from fedcommons import checks
-from fedcommons.errors import ArgumentError, StudyError
+from fedcommons.errors import ArgumentError, DataError, StudyError
 from fedcommons.simulate.curves import Curve
 
+ENGINES = ("example-space", "primal")
 KINDS = ("curves", "scalar-products", "grid", "heterogeneity", "second-moment")
 STUDY_KEYS = (
     "name",
@@ -25,6 +27,7 @@ STUDY_KEYS = (
     "rounds",
     "runs",
     "seed",
+    "engine",
     "learning_rate",
     "decay",
     "figure",
@@ -79,11 +82,20 @@ class Study:
     rounds: int = 50
     runs: int = 10
     seed: int = 0
+    engine: str = "example-space"
+    dataset_digest: str = ""
 
     def __post_init__(self) -> None:
         for name, low in (("clients", 1), ("class_size", 1), ("rounds", 1), ("runs", 1)):
             checks.integer(name, getattr(self, name), low=low)
         checks.integer("seed", self.seed, low=0)
+        if self.engine not in ENGINES:
+            raise ArgumentError(f"engine must be one of {', '.join(ENGINES)}, got {self.engine!r}")
+        if self.engine == "primal" and self.theory_curves:
+            raise ArgumentError(
+                "engine must be example-space for figures of the kinds scalar-products and "
+                "second-moment, got primal"
+            )
         if not self.figures:
             raise ArgumentError("figure must be given at least once, got none")
         for curve in self.curves:
@@ -108,8 +120,9 @@ class Study:
     def digest(self) -> str:
         """What the numbers of a run depend on; the number of runs is not part of it."""
         content = {
-            "engine": ENGINE_VERSION,
-            "dataset": self.dataset,
+            "version": ENGINE_VERSION,
+            "engine": self.engine,
+            "dataset": self.dataset_digest or self.dataset,
             "clients": self.clients,
             "class_size": self.class_size,
             "rounds": self.rounds,
@@ -165,15 +178,25 @@ def from_dict(content: Any) -> Study:
 def load(path: str | os.PathLike[str]) -> Study:
     """Read a study file."""
     try:
-        content = tomllib.loads(Path(path).read_text())
+        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise StudyError(f"study {path} cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise StudyError(f"study {path} is not valid TOML: {error}") from None
     try:
-        return parse(content)
+        study = parse(content)
     except (StudyError, ArgumentError) as error:
         raise StudyError(f"study {path}: {error}") from None
+    if study.dataset == "mnist":
+        return study
+    data = Path(path).parent / study.dataset  # relative to the study file
+    return replace(study, dataset=str(data.resolve()), dataset_digest=_content_digest(data))
+
+
+def paper() -> Study:
+    """The study of the paper, as it comes with the package."""
+    with resources.as_file(resources.files("fedcommons.simulate") / "paper.toml") as path:
+        return load(path)
 
 
 def parse(content: Mapping[str, Any]) -> Study:
@@ -187,7 +210,7 @@ def parse(content: Mapping[str, Any]) -> Study:
         raise StudyError("figures must be written as [[figure]]")
     settings = {
         key: content[key]
-        for key in ("dataset", "clients", "class_size", "rounds", "runs", "seed")
+        for key in ("dataset", "clients", "class_size", "rounds", "runs", "seed", "engine")
         if key in content
     }
     names = [entry.get("name") for entry in entries]
@@ -199,6 +222,18 @@ def parse(content: Mapping[str, Any]) -> Study:
         figures=tuple(_figure(entry, shared) for entry in entries),
         **settings,
     )
+
+
+def _content_digest(path: Path) -> str:
+    """The SHA-256 of a data file, or of the files of a folder in the order of their names."""
+    if not path.exists():
+        raise DataError(f"dataset {path} does not exist")
+    digest = hashlib.sha256()
+    for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+        if file.is_file():
+            with file.open("rb") as content:
+                digest.update(hashlib.file_digest(content, "sha256").digest())
+    return digest.hexdigest()
 
 
 def _figure(entry: Mapping[str, Any], shared: Mapping[str, Any]) -> Figure:

@@ -1,0 +1,31 @@
+"""`fedcommons report`: redraw everything from a results folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedcommons.cli import terminal
+from fedcommons.simulate.folder import Folder
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="A results folder.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+) -> None:
+    """Check the claims, draw the figures and write the page again, without running anything.
+
+    Example: fedcommons report results/paper
+    """
+    from fedcommons.figures.report import write_report  # matplotlib is slow to import
+
+    checked = write_report(Folder(folder))
+    if as_json:
+        typer.echo(json.dumps({"folder": str(folder), **checked}, indent=2))
+        return
+    if checked["claims"]:
+        terminal.print_claims(checked)
+    typer.echo(f"Open {folder / 'report.html'}")

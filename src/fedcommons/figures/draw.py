@@ -1,0 +1,29 @@
+"""Drawing every figure of a study from its table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow
+
+from fedcommons.errors import ResultsError
+from fedcommons.figures import series, style
+from fedcommons.figures.plots import PLOTS
+from fedcommons.simulate.studies import Study
+
+
+def draw_all(study: Study, table: pyarrow.Table, folder: Path) -> dict[str, str]:
+    """Write each figure as PNG and SVG; figure name -> the SVG's name."""
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise ResultsError(f"folder {folder} cannot be written: {error}") from None
+    files = {}
+    for figure in study.figures:
+        with style.applied():
+            picture = PLOTS[figure.kind](figure, series.read(figure, table))
+            for suffix in ("png", "svg"):
+                metadata = {"Date": None} if suffix == "svg" else None
+                picture.savefig(folder / f"{figure.name}.{suffix}", metadata=metadata)
+        files[figure.name] = f"{folder.name}/{figure.name}.svg"
+    return files

@@ -1,0 +1,355 @@
+"""A results folder as one self-contained interactive page: no network, no libraries.
+
+The words are here and in page_template.html; page.js draws the figures from embedded JSON.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+import shlex
+import string
+import urllib.parse
+from collections.abc import Callable, Iterable, Mapping
+from importlib import resources
+from itertools import groupby
+from typing import Any
+
+import pyarrow
+
+from fedcommons.figures import series
+from fedcommons.simulate.curves import Curve
+from fedcommons.simulate.studies import Figure, Study
+
+METRICS = {  # what each kind of figure draws
+    "curves": ("accuracy", "second_moment", "second_moment_exact"),
+    "scalar-products": ("type1", "type2", "gradient_norm2"),
+    "heterogeneity": (
+        "heterogeneity_before",
+        "heterogeneity_after",
+        "heterogeneity_after_expected",
+    ),
+    "second-moment": ("reduction", "reduction_expected", "remark_bound", "theorem2_bound"),
+    "grid": ("accuracy",),
+}
+CAPTIONS = {
+    "curves": "Test accuracy after each round, and the second moment |ĝ|² of the gradient estimate "
+    "with which the server takes the round’s step: the smaller, the steadier the steps.",
+    "scalar-products": "Scalar products of the examples’ gradients at each round’s model, "
+    "summed over pairs of the same class (Type I) and of different classes (Type II). Together "
+    "they are |g|², the squared norm of the full gradient.",
+    "heterogeneity": "How far the clients’ label counts are from even, averaged over the labels: "
+    "before sharing, after it, and as the theory expects it after sharing.",
+    "second-moment": "By how much sharing lowers the second moment of the estimate at each round’s "
+    "model, beside its exact expectation over the sharing and the lower bounds of Theorem 2 and of "
+    "the Remark that follows it.",
+    "grid": "Test accuracy for each shareable proportion c and number of copies d. Sharing costs "
+    "dc copies per training example, once, before training.",
+}
+CODES = {
+    "equal-split": "",
+    "reliability-split": "reliability split: of an example’s holders the reliable send more of it",
+    "owner-corrected": "owner-corrected code: copies elsewhere stand in for a missing owner’s data",
+}
+ESTIMATORS = {
+    "coded_sum": "",
+    "memory": "memory: the server falls back on a missing client’s last answer, without bias",
+    "responder_average": "average over those who answered",
+    "wait_for_all": "gradient descent with nobody ever missing, the ceiling",
+}
+VERDICTS = {  # a sign as well as a colour
+    "holds": ("✓", "holds"),
+    "does not hold": ("✗", "fails"),
+    "undecided": ("?", "undecided"),
+}
+
+
+def render_page(
+    study: Study,
+    table: pyarrow.Table,
+    claims: dict[str, Any] | None,
+    record: dict[str, Any],
+    figure_files: Mapping[str, str],
+) -> str:
+    """The page of a results folder.
+
+    Args:
+        study: what was run.
+        table: curves.parquet.
+        claims: claims.json, if there is one.
+        record: run.json.
+        figure_files: name of a figure -> path of its SVG, relative to the page.
+    """
+    is_paper = study.name == "paper"
+    claims = claims if claims and claims["claims"] else None
+    return string.Template(_packaged("page_template.html")).substitute(
+        title="The paper, reproduced and taken further" if is_paper else _escape(study.name),
+        css=_packaged("page.css"),
+        script=_packaged("page.js"),
+        data=_json_for_script([_figure_data(figure, table) for figure in study.figures]),
+        header=_header(study),
+        tally=_tally(claims),
+        contents=_contents(study, claims),
+        figures="\n".join(_group(study, group, figure_files) for group in _groups(study)),
+        claims=_claims(claims),
+        command=_command(study, record),
+        facts=_facts(study, record),
+    )
+
+
+def _packaged(name: str) -> str:
+    return resources.files("fedcommons.figures").joinpath(name).read_text(encoding="utf-8")
+
+
+def _escape(value: Any) -> str:
+    return html.escape(str(value))
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def _json_for_script(content: Any) -> str:
+    """JSON from which no text can break out of a script element."""
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _figure_data(figure: Figure, table: pyarrow.Table) -> dict[str, Any]:
+    """What page.js draws of a figure; a value that is not there is null."""
+    settings = {line.curve.partition for line in figure.lines}
+    lines = []
+    for label, line in zip(_labels(figure), series.read(figure, table), strict=True):
+        curve = line.curve
+        always = curve.estimator == "wait_for_all"
+        lines.append(
+            {
+                "label": label,
+                "setting": _setting(curve),
+                "p": curve.straggler_prob,
+                "c": curve.proportion,
+                "d": curve.copies,
+                "always": always,
+                "reference": always or (curve.partition == "iid" and len(settings) > 1),
+                "rounds": line.columns["round"].tolist(),
+                "values": {
+                    name: {
+                        statistic: [_number(v) for v in line.columns[f"{name}_{statistic}"]]
+                        for statistic in ("mean", "sem")
+                    }
+                    for name in METRICS[figure.kind]
+                },
+            }
+        )
+    return {"kind": figure.kind, "title": figure.title, "lines": lines}
+
+
+def _number(value: float) -> float | None:
+    return float(f"{value:.6g}") if math.isfinite(value) else None
+
+
+def _setting(curve: Curve) -> str:
+    if curve.partition == "dirichlet":
+        return f"Dirichlet, α = {curve.alpha:g}"
+    return {"iid": "IID", "single-class": "single-class"}[curve.partition]
+
+
+def _labels(figure: Figure) -> list[str]:
+    """The lines' labels; where several lines share one, what tells them apart is added."""
+    shown: dict[str, Callable[[Curve], str]] = {
+        "setting": _setting,
+        "c": lambda curve: f"c = {curve.proportion:g}",
+        "d": lambda curve: f"d = {curve.copies}",
+        "code": lambda curve: curve.code,
+        "estimator": lambda curve: curve.estimator.replace("_", " "),
+        "warm": lambda curve: "warm" if curve.warm else "cold",
+        "eta": lambda curve: f"η = {curve.learning_rate:g}",
+        "decay": lambda curve: f"decay = {curve.decay:g}",
+    }
+    if figure.kind == "scalar-products":  # the other kinds have a switch for p
+        shown["p"] = lambda curve: f"p = {curve.straggler_prob:g}"
+    if figure.kind in ("grid", "heterogeneity"):  # these have places for c and d
+        shown = {"setting": _setting}
+    labels = []
+    for line in figure.lines:
+        alike = [other.curve for other in figure.lines if other.label == line.label]
+        extra = [show(line.curve) for show in shown.values() if len({*map(show, alike)}) > 1]
+        labels.append(", ".join([line.label, *extra]))
+    return labels
+
+
+def _groups(study: Study) -> list[list[Figure]]:
+    """Neighbouring figures that differ in the setting alone, to switch between."""
+
+    def likeness(figure: Figure) -> tuple[Any, ...]:
+        if figure.kind != "curves":
+            return (figure.name,)
+        return tuple((line.label, line.curve.straggler_prob) for line in figure.lines)
+
+    return [list(members) for _, members in groupby(study.figures, key=likeness)]
+
+
+def _group(study: Study, members: list[Figure], figure_files: Mapping[str, str]) -> str:
+    sections = "\n".join(_section(study, figure, figure_files) for figure in members)
+    return f'<div class="group">\n{sections}\n</div>'
+
+
+def _section(study: Study, figure: Figure, figure_files: Mapping[str, str]) -> str:
+    index, anchor = study.figures.index(figure), _anchor(figure)
+    settings = dict.fromkeys(_setting(line.curve) for line in figure.lines)
+    option = next((name for name in reversed(settings) if name != "IID"), "IID")
+    static = link = ""
+    if figure.name in figure_files:
+        path = _escape(urllib.parse.quote(figure_files[figure.name]))
+        static = f'<noscript><img src="{path}" alt="{_escape(figure.title)}"></noscript>'
+        link = f'<a href="{path}" download>Download as SVG</a>'
+    bands = (
+        f"Means of {study.runs:,} runs; bands and ± are 95 % confidence intervals."
+        if study.runs > 1
+        else "A single run, hence no confidence intervals."
+    )
+    return (
+        f'<section class="figure" id="{anchor}" data-index="{index}" '
+        f'data-option="{_escape(option)}" aria-labelledby="{anchor}-title">\n'
+        f'<h2 id="{anchor}-title">{_title(figure)}</h2>\n'
+        f'<p class="caption">{CAPTIONS[figure.kind]} {bands}</p>\n'
+        f'<div class="plot"></div>\n{static}\n'
+        f'<div class="foot">{_described_lines(figure)}{link}</div>\n</section>'
+    )
+
+
+def _anchor(figure: Figure) -> str:
+    return _escape("fig-" + "-".join(figure.name.split()))
+
+
+def _title(figure: Figure) -> str:
+    return _escape(figure.title).replace(" = ", "&nbsp;=&nbsp;")
+
+
+def _described_lines(figure: Figure) -> str:
+    if figure.kind != "curves":
+        return ""
+    described = {}
+    for label, line in zip(_labels(figure), figure.lines, strict=True):
+        curve = line.curve
+        words = [_setting(curve), CODES[curve.code], ESTIMATORS[curve.estimator]]
+        if curve.copies and curve.proportion:
+            words.insert(1, f"c = {curve.proportion:g}, d = {curve.copies}")
+        elif curve.estimator != "wait_for_all":
+            words.insert(1, "no sharing")
+        if curve.warm:
+            words.append("warm: it starts from everybody’s answer at the initial model")
+        described[label] = "; ".join(word for word in words if word)
+    items = "".join(f"<li><b>{_escape(k)}</b>: {_escape(v)}</li>" for k, v in described.items())
+    return f"<details><summary>What each line is</summary><ul>{items}</ul></details>"
+
+
+def _header(study: Study) -> str:
+    dataset = {"mnist": "MNIST"}.get(study.dataset, study.dataset)
+    ways = len(study.curves)
+    return (
+        f"<b>{_count(study.runs, 'run')}</b> of <b>{_count(study.rounds, 'round')}</b> with "
+        f"<b>N = {study.clients}</b> clients and <b>K = {study.class_size}</b> examples of each "
+        f"class of {_escape(dataset)}, drawn anew in each run, from <b>seed {study.seed}</b>."
+        + (f" {ways} ways to train, compared on the same data." if ways > 1 else "")
+    )
+
+
+def _contents(study: Study, claims: dict[str, Any] | None) -> str:
+    links = [(_anchor(figure), _title(figure)) for figure in study.figures]
+    links += [("claims", "The claims")] if claims else []
+    links += [("again", "Run it again")]
+    return "".join(f'<li><a href="#{to}">{text}</a></li>' for to, text in links)
+
+
+def _tally(claims: dict[str, Any] | None) -> str:
+    if not claims:
+        return ""
+    verdicts = [claim["verdict"] for claim in claims["claims"]]
+    counts = "".join(
+        f"<li><b>{verdicts.count(verdict)}</b> {_badge(verdict)}</li>"
+        for verdict in dict.fromkeys([*VERDICTS, *verdicts])
+        if verdict in verdicts
+    )
+    what = f"{_count(len(verdicts), 'claim')} checked"
+    return f'<div class="tally"><a href="#claims">{what}</a><ul>{counts}</ul></div>'
+
+
+def _badge(verdict: str) -> str:
+    sign, style = VERDICTS.get(verdict, ("·", "undecided"))
+    sign = f'<span aria-hidden="true">{sign}</span>'
+    return f'<span class="badge {style}">{sign} {_escape(verdict)}</span>'
+
+
+def _claims(claims: dict[str, Any] | None) -> str:
+    if not claims:
+        return ""
+    rows = "\n".join(
+        f'<tr role="row"><td role="cell">{_badge(claim["verdict"])}</td>'
+        f'<td role="cell"><p class="claim">{_escape(claim["claim"])}</p>'
+        f'<p class="small">{_escape(claim["where"])}</p></td>'
+        f'<td role="cell"><p>{_escape(claim["evidence"])}</p>'
+        f'<p class="small">Statistic: {_escape(claim["statistic"])}</p>'
+        f"{_components(claim.get('components') or ())}</td></tr>"
+        for claim in claims["claims"]
+    )
+    return (
+        '<section id="claims" aria-labelledby="claims-title">'
+        '<h2 id="claims-title">The claims, one by one</h2>'
+        f"<p>Each verdict is computed from {_count(claims['runs'], 'run')} by a rule fixed "
+        "beforehand.</p>"
+        '<table class="claims" role="table"><thead role="rowgroup"><tr role="row">'
+        '<th scope="col" role="columnheader">Verdict</th>'
+        '<th scope="col" role="columnheader">Claim</th>'
+        '<th scope="col" role="columnheader">Evidence</th></tr></thead>'
+        f'<tbody role="rowgroup">{rows}</tbody></table></section>'
+    )
+
+
+def _components(components: Iterable[Mapping[str, Any]]) -> str:
+    rows = [
+        f"<tr><td>{_escape(part.get('name', ''))}</td>"
+        + "".join(f"<td>{_digits(part.get(key))}</td>" for key in ("difference", "sem", "z"))
+        + "</tr>"
+        for part in components
+    ]
+    if not rows:
+        return ""
+    head = "".join(f'<th scope="col">{h}</th>' for h in ("component", "difference", "SE", "z"))
+    return (
+        f"<details><summary>{_count(len(rows), 'component')}</summary>"
+        '<div class="scroll" tabindex="0" role="group" aria-label="Components of the claim">'
+        f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+        "</details>"
+    )
+
+
+def _digits(value: float | None) -> str:
+    if value is None or math.isnan(value):
+        return "–"
+    return f"{value:.4g}".replace("-", "\N{MINUS SIGN}").replace("inf", "∞")
+
+
+def _command(study: Study, record: Mapping[str, Any]) -> str:
+    command = record.get("command")
+    if not command:
+        if study.name != "paper":
+            return ""
+        command = f"fedcommons reproduce --runs {study.runs} --seed {study.seed}"
+    elif not isinstance(command, str):
+        command = shlex.join(map(str, command))
+    return f'<pre tabindex="0"><code>{_escape(command)}</code></pre>'
+
+
+def _facts(study: Study, record: Mapping[str, Any]) -> str:
+    digest = str(record.get("digest") or study.digest)
+    facts = {"study": f"{study.name}, digest {digest[:12]}"}
+    for key in ("commit", "versions", "machine"):
+        value = record.get(key)
+        if isinstance(value, Mapping):
+            value = ", ".join(f"{name} {entry}" for name, entry in value.items())
+        facts[key] = str(value or "")
+    if record.get("seconds") is not None:
+        facts["time"] = f"{float(record['seconds']):,.1f} seconds"
+    return "".join(f"<dt>{k}</dt><dd>{_escape(v)}</dd>" for k, v in facts.items() if v)

@@ -1,0 +1,26 @@
+"""Everything that is made of a results folder's tables: claims, figures and the page."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fedcommons.figures.draw import draw_all
+from fedcommons.figures.page import render_page
+from fedcommons.simulate import claims
+from fedcommons.simulate.folder import Folder
+
+
+def write_report(folder: Folder) -> dict[str, Any]:
+    """Check the claims, draw the figures and write the page; what claims.json holds."""
+    record = folder.record()
+    study = folder.study()
+    table, runs = folder.read_table("curves.parquet"), folder.read_table("runs.parquet")
+    checked = {
+        "runs": study.runs,
+        "claims": [claim.as_dict() for claim in claims.check_all(study, runs)],
+    }
+    folder.write_text("claims.json", json.dumps(checked, indent=2) + "\n")
+    files = draw_all(study, table, folder.figures)
+    folder.write_text("report.html", render_page(study, table, checked, record, files))
+    return checked

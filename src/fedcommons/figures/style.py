@@ -1,0 +1,106 @@
+"""How the figures look: sizes for a paper's column, colours that everybody can tell apart."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+
+from fedcommons.checks import FloatArray
+
+# Okabe and Ito's palette, darkest first, without its yellow (too light for lines).
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+FULL_WIDTH, COLUMN_WIDTH = 7.16, 3.5  # inches: IEEE's two columns and one
+LABEL_GAP = 0.085  # of the axes' height
+REFERENCE = "#555555"  # the colour of what others are compared with
+REFERENCES = ("IID", "nobody missing")
+
+RC: dict[str, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.5,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "legend.frameon": False,
+    "lines.linewidth": 1.2,
+    "figure.dpi": 100,
+    "savefig.dpi": 300,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "fedcommons",  # the same table gives the same file
+    "mathtext.fontset": "dejavusans",
+}
+
+
+@contextlib.contextmanager
+def applied() -> Iterator[None]:
+    rc: Any = RC
+    with mpl.rc_context(rc):
+        yield
+
+
+def colour(label: str, labels: list[str]) -> str:
+    """The colour of a line: by its place among the labels; references are grey."""
+    if label in REFERENCES:
+        return REFERENCE
+    others = [name for name in labels if name not in REFERENCES]
+    return COLOURS[others.index(label) % len(COLOURS)]
+
+
+def band(
+    axes: Axes,
+    x: npt.ArrayLike,
+    mean: FloatArray,
+    half: FloatArray,
+    colour: str,
+    *,
+    log: bool = False,
+    **line: Any,
+) -> None:
+    """A line with its 95 % band; on a log axis the band is that of the logarithm."""
+    if log:
+        factor = np.exp(half / mean)
+        low, high = mean / factor, mean * factor
+    else:
+        low, high = mean - half, mean + half
+    axes.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0)
+    axes.plot(x, mean, color=colour, **line)
+
+
+def label_ends(axes: Axes, ends: list[tuple[str, float, str]]) -> None:
+    """Write each label beside the axes at its line's last value, apart from its neighbours."""
+    transform = axes.transData + axes.transAxes.inverted()
+    heights = [float(transform.transform((axes.get_xlim()[1], y))[1]) for _, y, _ in ends]
+    order = np.argsort(heights, kind="stable")
+    places = np.array(heights)[order]
+    for _ in range(500):  # push neighbours apart until they fit
+        gaps = np.diff(places)
+        push = np.maximum(LABEL_GAP - gaps, 0) / 2
+        if not (push > 1e-6).any():
+            break
+        places[:-1] -= push
+        places[1:] += push
+    places -= max(0.0, places[-1] - 1)
+    places += max(0.0, -places[0])
+    for k, y in zip(order, places, strict=True):
+        label, _, line_colour = ends[k]
+        axes.annotate(
+            label,
+            (1.02, y),
+            xycoords="axes fraction",
+            color=line_colour,
+            fontsize=6.5,
+            va="center",
+            annotation_clip=False,
+        )
