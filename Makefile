@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce test check lint types unit bench format clean
+.PHONY: help reproduce test check lint types unit browser bench format clean
 
 help: ## List the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -34,11 +34,19 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/mypy
 
-unit: $(READY)
+unit: $(READY) browser
 	$(BIN)/pytest -n auto
 
-bench: $(READY) ## Measure speed and memory
+# The report's tests drive a real Chromium. Where it is missing and can be installed, it is.
+browser:
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+		echo "installing chromium for the report's tests" && apt-get update -qq && \
+		apt-get install -qq -y --no-install-recommends chromium fonts-dejavu-core >/dev/null; } || \
+		echo "no chromium: the report's tests are skipped"
+
+bench: $(READY) ## Measure speed and memory, ours and peers'
 	$(BIN)/python benchmarks/placement.py
+	$(BIN)/python benchmarks/reproduction.py
 
 format: $(READY) ## Format the code and mend what the linter can
 	$(BIN)/ruff check --fix .

@@ -3,50 +3,172 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pyarrow.parquet
 import pytest
 
 COMMAND = Path(sys.executable).parent / "fedcommons"
+SMALL = ("--runs", "2", "--rounds", "3", "--figure", "figure3", "--figure", "fixed-dc")
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([COMMAND, *arguments], capture_output=True, text=True, check=False)
-
-
-def test_reproduce_prints_the_tables():
-    result = run("reproduce", "--runs", "3")
-    assert result.returncode == 0, result.stderr
-    for title in ("Theorem 1", "Proposition 1", "Theorem 2", "Codes"):
-        assert title in result.stdout
-    assert max(len(line) for line in result.stdout.splitlines()) <= 80
-
-
-def test_reproduce_as_json_depends_on_the_seed_only():
-    first, again, other = (
-        json.loads(run("reproduce", "--runs", "2", "--seed", seed, "--json").stdout)
-        for seed in ("3", "3", "4")
+def run(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [COMMAND, *arguments], capture_output=True, text=True, check=False, cwd=cwd
     )
-    assert first == again
-    assert first["codes"] != other["codes"]
-    assert first["lambdas"] == other["lambdas"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A small reproduction, run once."""
+    out = tmp_path_factory.mktemp("cli") / "out"
+    result = run("reproduce", *SMALL, "--out", out)
+    assert result.returncode == 0, result.stderr
+    assert "2 runs in" in result.stdout
+    assert str(out / "report.html") in result.stdout
+    assert result.stderr == ""  # no progress bar in a pipe
+    return out
+
+
+def test_reproduce_leaves_a_complete_results_folder(folder):
+    table = pyarrow.parquet.read_table(folder / "curves.parquet")
+    wanted = {
+        "figure", "setting", "alpha", "p", "c", "d", "estimator", "round", "accuracy_mean",
+        "accuracy_sem", "second_moment_mean", "second_moment_sem", "second_moment_exact_mean",
+        "runs",
+    }  # fmt: skip
+    assert wanted <= set(table.column_names)
+    assert set(table["figure"].to_pylist()) == {"figure3", "fixed-dc"}
+    record = json.loads((folder / "run.json").read_text())
+    assert record["complete"]
+    assert record["study"]["rounds"] == 3
+    assert {"versions", "machine", "commit", "seconds", "command", "digest"} <= set(record)
+    claims = json.loads((folder / "claims.json").read_text())
+    assert {claim["id"] for claim in claims["claims"]} >= {"type1-positive", "fixed-dc-bound"}
+    for name in ("figure3", "fixed-dc"):
+        assert (folder / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert "</svg>" in (folder / "figures" / f"{name}.svg").read_text()
+    assert "</html>" in (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_giving_the_command_again_runs_nothing_and_changes_nothing(folder):
+    names = ("curves.parquet", "claims.json", "figures/figure3.svg", "figures/figure3.png")
+    before = {name: (folder / name).read_bytes() for name in names}
+    result = run("reproduce", *SMALL, "--out", folder)
+    assert "0 runs in" in result.stdout
+    assert {name: (folder / name).read_bytes() for name in names} == before
+
+
+def test_report_redraws_everything_from_the_tables(folder):
+    names = ("claims.json", "report.html", "figures/fixed-dc.svg", "figures/fixed-dc.png")
+    before = {name: (folder / name).read_bytes() for name in names}
+    for name in names:
+        (folder / name).unlink()
+    runs = folder / "runs"
+    runs.rename(folder.parent / "hidden")  # the tables are enough
+    try:
+        result = run("report", folder, "--json")
+    finally:
+        (folder.parent / "hidden").rename(runs)
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["claims"] == json.loads(before["claims.json"])["claims"]
+    assert {name: (folder / name).read_bytes() for name in names} == before
+
+
+def test_json_and_the_seed(tmp_path):
+    results = [
+        json.loads(
+            run(
+                "reproduce", "--runs", "2", "--rounds", "2", "--figure", "figure3",
+                "--seed", seed, "--out", tmp_path / str(k), "--json",
+            ).stdout
+        )
+        for k, seed in enumerate(("3", "3", "4"))
+    ]  # fmt: skip
+    assert results[0]["claims"] == results[1]["claims"]
+    assert results[0]["claims"] != results[2]["claims"]
+
+
+def test_a_study_of_ones_own_data_on_the_other_engine(tmp_path):
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(3), 10)
+    x = rng.random((30, 4)) + y[:, None]
+    np.savez(tmp_path / "mine.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    (tmp_path / "study.toml").write_text(
+        """
+        name = "mine"
+        dataset = "mine.npz"
+        engine = "primal"
+        clients = 3
+        class_size = 5
+        rounds = 2
+        runs = 2
+        [[figure]]
+        name = "all"
+        kind = "curves"
+        partition = "single-class"
+        p = 0.4
+        curves = [{ label = "shared", c = 0.4, d = 1 }]
+        [[figure]]
+        name = "het"
+        kind = "heterogeneity"
+        partition = "single-class"
+        curves = [{ label = "shared", c = 0.4, d = 1 }]
+        [[figure]]
+        name = "grid"
+        kind = "grid"
+        partition = "single-class"
+        curves = [{ label = "grid", c = [0.2, 0.4], d = [1, 2] }]
+        """
+    )
+    result = run("reproduce", "--study", "study.toml", "--out", "out", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert {f.stem for f in (tmp_path / "out" / "figures").iterdir()} == {"all", "het", "grid"}
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "code", "message"),
     [
-        (("--runs", "0"), "fedcommons: runs must be an integer >= 2, got 0"),
-        (("--seed", "-1"), "fedcommons: seed must be an integer >= 0, got -1"),
-        (("--runs", "many"), "not a valid int"),
-        (("--nonsense",), "No such option"),
+        (("--runs", "0"), 2, "fedcommons: runs must be an integer >= 1, got 0"),
+        (("--rounds", "-2"), 2, "fedcommons: rounds must be an integer >= 1, got -2"),
+        (("--seed", "-1"), 2, "fedcommons: seed must be an integer >= 0, got -1"),
+        (("--workers", "-1"), 2, "fedcommons: workers must be an integer >= 1, got -1"),
+        (("--figure", "figure7"), 2, "figure must be one of figure1, figure2"),
+        (("--curves", "nobody"), 2, "curves must be among"),
+        (("--study", "absent.toml"), 5, "study absent.toml cannot be read"),
+        (("--out", "/proc/nowhere"), 6, "folder /proc/nowhere cannot be written"),
+        (("--runs", "many"), 2, "not a valid int"),
+        (("--nonsense",), 2, "No such option"),
     ],
 )
-def test_mistakes_end_in_a_message_and_exit_code_2(arguments, message):
-    result = run("reproduce", *arguments)
-    assert result.returncode == 2
+def test_mistakes_end_in_a_message_and_an_exit_code(tmp_path, arguments, code, message):
+    result = run("reproduce", *arguments, cwd=tmp_path)
+    assert (result.returncode, "Traceback" in result.stderr) == (code, False), result.stderr
     assert message in result.stderr
-    assert "Traceback" not in result.stderr
+
+
+def test_damaged_results_are_named(folder, tmp_path):
+    assert run("report", tmp_path).returncode == 6
+    assert "is not a results folder" in run("report", tmp_path).stderr
+    for name, content in (("curves.parquet", b"PAR1"), ("runs.parquet", b""), ("run.json", b"{")):
+        original = (folder / name).read_bytes()
+        (folder / name).write_bytes(content)
+        result = run("report", folder)
+        (folder / name).write_bytes(original)
+        assert result.returncode == 6
+        assert f"{name} cannot be read" in result.stderr
+        assert "Traceback" not in result.stderr
+
+
+def test_another_seed_does_not_overwrite_results(folder):
+    before = (folder / "curves.parquet").read_bytes()
+    result = run("reproduce", *SMALL, "--seed", "9", "--out", folder)
+    assert result.returncode == 6
+    assert "holds the results of another study" in result.stderr
+    assert (folder / "curves.parquet").read_bytes() == before
 
 
 def test_help_shows_an_example_and_the_exit_codes():
-    assert "Example: fedcommons reproduce" in run("reproduce", "--help").stdout
+    for command in ("reproduce", "report"):
+        assert f"Example: fedcommons {command}" in run(command, "--help").stdout
     assert "Exit codes" in run("--help").stdout
     assert run("--version").stdout.startswith("fedcommons 0.")

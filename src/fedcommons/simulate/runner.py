@@ -6,11 +6,13 @@ workers, on their order, or on how often the study was interrupted and resumed.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
@@ -46,7 +48,8 @@ def run_study(
     there already counted as done.
     """
     n_workers = checks.integer("workers", workers or os.cpu_count() or 1, low=1)
-    missing = [run for run in range(study.runs) if not folder.has_run(run, study.digest)]
+    digest = study.digest
+    missing = [run for run in range(study.runs) if not folder.has_run(run, digest)]
     done = study.runs - len(missing)
     on_progress(done, study.runs)
     if n_workers == 1 or len(missing) <= 1:
@@ -56,28 +59,22 @@ def run_study(
             on_progress(done, study.runs)
         return len(missing)
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(
-        min(n_workers, len(missing)),
-        mp_context=context,
-        initializer=_leave_interrupts_to_the_parent,
-    )
+    pool = ProcessPoolExecutor(min(n_workers, len(missing)), mp_context=context)
     waiting: set[Future[None]] = set()
     todo = iter(missing)
     try:
         # Only a few runs are queued at a time, so that an interruption waits for little.
-        for run in todo:
-            waiting.add(pool.submit(_one_run, study, folder, run))
-            if len(waiting) >= 2 * n_workers:
-                break
+        with _interrupts_blocked():  # the workers start here
+            for run in itertools.islice(todo, 2 * n_workers):
+                waiting.add(pool.submit(_one_run, study, folder, run))
         while waiting:
             finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
             for future in finished:
                 future.result()
                 done += 1
                 on_progress(done, study.runs)
-                for run in todo:
+                for run in itertools.islice(todo, 1):
                     waiting.add(pool.submit(_one_run, study, folder, run))
-                    break
     except BrokenProcessPool:
         raise WorkerLostError(
             f"a worker process ended unexpectedly after {done} of {study.runs} runs; "
@@ -88,9 +85,14 @@ def run_study(
     return len(missing)
 
 
-def _leave_interrupts_to_the_parent() -> None:
-    """Ctrl-C reaches every process of a terminal: the workers finish their run, the parent stops."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+@contextlib.contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Processes started here never see Ctrl-C: they finish their run while the parent stops."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def load_dataset(name: str) -> Dataset:

@@ -43,8 +43,9 @@ def build(study: Study, folder: Folder, n_test: int) -> None:
     measures = ("accuracy", "second_moment", "second_moment_exact", "gradient_norm2")
     moments = {name: _Moments() for name in (*measures, "heterogeneity", "theory")}
     summaries: dict[str, list[FloatArray]] = {name: [] for name in SUMMARIES}
+    digest = study.digest
     for run in range(study.runs):
-        result = folder.read_run(run, study.digest)
+        result = folder.read_run(run, digest)
         accuracy = result.correct / n_test
         moments["accuracy"].add(accuracy)
         for name in ("second_moment", "second_moment_exact", "gradient_norm2"):

@@ -1,0 +1,138 @@
+"""Claims see what is there: evidence made by hand, in favour, against and missing."""
+
+import numpy as np
+import pyarrow
+import pytest
+
+from fedcommons.simulate import claims
+from fedcommons.simulate.studies import paper
+from fedcommons.simulate.tables import SUMMARIES
+from fedcommons.simulate.verdicts import FAILS, HOLDS, UNDECIDED
+from fedcommons.theory import heterogeneity
+
+RUNS = 100
+STUDY = paper()
+
+
+def summary(curve, rng):
+    """Per-run summaries of a curve in a world in which the paper is right."""
+    noise = rng.normal(size=RUNS)
+    p, c = curve.straggler_prob, curve.proportion
+    lopsided = {"iid": 0.0, "dirichlet": 1.0, "single-class": 2.0}[curve.partition]
+    loss = lopsided * (1 - c) * (0.02 + p**2 / 5) + p / 50
+    before = {"iid": 0.05, "dirichlet": 0.45, "single-class": 0.9}[curve.partition]
+    args = dict(n_clients=10, proportion=c, copies=curve.copies)
+    after = float(heterogeneity.theorem1(before, class_size=30, **args))
+    if curve.warm or curve.estimator == "wait_for_all":
+        loss, noise = 0.0, 0 * noise
+    moment = 1 + p / (1 - p) * (1 + lopsided) * (1 - c * curve.copies / (1 + curve.copies))
+    values = dict.fromkeys(SUMMARIES, np.zeros(RUNS))
+    return values | {
+        "early_accuracy": 0.7 - loss + 1e-4 * noise,
+        "accuracy_10": 0.75 - loss + 1e-4 * noise,
+        "accuracy_20": 0.77 - loss / 2 + 1e-4 * noise,
+        "final_accuracy": 0.79 - loss / 10 + 1e-5 * noise,
+        "initial_moment_exact": moment + 1e-3 * noise,
+        "initial_norm2": np.ones(RUNS),
+        "heterogeneity_before": np.full(RUNS, before),
+        "heterogeneity_after": after * (1 + 1e-3 * noise),
+        "heterogeneity_expected": np.full(RUNS, after),
+        "projection": 1 + 1e-2 * noise,
+        "type2_first": np.full(RUNS, -2.0),
+        "type2_last": -1 + 0.01 * noise,
+        "initial_reduction": c + 1e-3 * noise,
+        "initial_bound": c + 1e-3 * noise,
+    }
+
+
+def table(changes=lambda curve, values: values, study=STUDY):
+    rng = np.random.default_rng(0)
+    columns = {name: [] for name in SUMMARIES}
+    for curve in study.curves:
+        values = changes(curve, summary(curve, rng))
+        for name in SUMMARIES:
+            columns[name].append(values[name])
+    return pyarrow.table(
+        {
+            "run": np.repeat(np.arange(RUNS), len(study.curves)),
+            "curve": [c.key for c in study.curves] * RUNS,
+            **{name: np.stack(v, axis=1).ravel() for name, v in columns.items()},
+        }
+    )
+
+
+def verdicts(changes=lambda curve, values: values):
+    return {claim.id: claim.verdict for claim in claims.check_all(STUDY, table(changes))}
+
+
+def test_where_the_paper_is_right_every_claim_holds():
+    found = verdicts()
+    assert len(found) == len(claims.CLAIMS)
+    assert {name for name, verdict in found.items() if verdict != HOLDS} == set()
+
+
+@pytest.mark.parametrize(
+    ("claim", "statistic", "change"),
+    [
+        ("speed-c", "early_accuracy", lambda c, x: x - (0.1 if c.proportion == 0.5 else 0)),
+        ("final-differs", "final_accuracy", lambda c, x: x - (0.1 if c.proportion == 0.5 else 0)),
+        ("final-slight", "final_accuracy", lambda c, x: x + c.proportion),
+        ("moment-c", "initial_moment_exact", lambda c, x: x * (1 + 5 * c.proportion)),
+        ("speed-moment", "initial_moment_exact", lambda c, x: x * (1 + 5 * c.proportion)),
+        ("interpolation", "early_accuracy", lambda c, x: x - 0.3 * (c.partition == "iid")),
+        ("single-class-speed", "early_accuracy", lambda c, x: x + 2 * (c.partition[0] == "s")),
+        ("single-class-final", "final_accuracy", lambda c, x: x + 2 * (c.partition[0] == "s")),
+        ("gain-p", "early_accuracy", lambda c, x: x - c.straggler_prob * c.proportion),
+        ("reduction-p", "initial_moment_exact", lambda c, x: x ** (1 - c.straggler_prob)),
+        ("theorem1", "heterogeneity_after", lambda c, x: 1.1 * x),
+        ("theorem1-counts", "heterogeneity_expected", lambda c, x: 1.1 * x),
+        ("theorem1-factor", "heterogeneity_after", lambda c, x: 2 * x),
+        ("unbiased", "projection", lambda c, x: x + 0.2 * (c.partition == "dirichlet")),
+        ("theorem2", "theorem2_violations", lambda c, x: x + (np.arange(RUNS) == 7)),
+        ("assumption1", "assumption1_violations", lambda c, x: x + (np.arange(RUNS) == 7)),
+        ("remark", "remark_violations", lambda c, x: x + (np.arange(RUNS) == 7)),
+        ("type1-positive", "type1_not_positive", lambda c, x: x + (np.arange(RUNS) == 7)),
+        ("type2-negative", "type2_not_negative", lambda c, x: x + (np.arange(RUNS) == 7)),
+        ("type2-shrinks", "type2_last", lambda c, x: 3 * x),
+        ("fixed-dc-bound", "initial_bound", lambda c, x: -x),
+        ("fixed-dc-exact", "initial_reduction", lambda c, x: -x),
+        ("ceiling", "accuracy_20", lambda c, x: x - 0.01 * c.warm),
+    ],
+)
+def test_evidence_against_a_claim_is_seen(claim, statistic, change):
+    def changed(curve, values):
+        return values | {statistic: change(curve, values[statistic])}
+
+    found = verdicts(changed)
+    assert found[claim] == FAILS, found
+
+
+def test_too_much_noise_leaves_claims_undecided():
+    rng = np.random.default_rng(1)
+
+    def blurred(_, values):
+        return values | {
+            name: values[name] + 10 * rng.normal(size=RUNS)
+            for name in ("early_accuracy", "final_accuracy", "projection", "accuracy_10")
+        }
+
+    found = verdicts(blurred)
+    for name in ("speed-c", "final-differs", "unbiased", "ceiling", "gain-p"):
+        assert found[name] == UNDECIDED
+
+
+def test_claims_without_their_curves_are_left_out():
+    part = STUDY.only(["figure3"])
+    found = claims.check_all(part, table(study=part))
+    assert [claim.id for claim in found] == ["type1-positive", "type2-negative", "type2-shrinks"]
+
+
+def test_a_claim_says_all_that_is_needed_to_judge_it():
+    for claim in claims.check_all(STUDY, table()):
+        content = claim.as_dict()
+        assert set(content) == {
+            "id", "claim", "where", "statistic", "verdict", "evidence", "components",
+        }  # fmt: skip
+        assert all(content[name] for name in content)
+        for part in content["components"]:
+            assert set(part) == {"name", "difference", "sem", "z"}
