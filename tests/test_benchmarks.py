@@ -16,3 +16,16 @@ def test_placement_benchmark_runs(tmp_path):
         capture_output=True,
     )
     assert len(json.loads(out.read_text())) == 5
+
+
+def test_reproduction_benchmark_runs(tmp_path):
+    out = tmp_path / "results.json"
+    subprocess.run(
+        [
+            sys.executable, BENCHMARKS / "reproduction.py", "--quick", "--runs", "1", "--json", out,
+        ],
+        check=True,
+        capture_output=True,
+    )  # fmt: skip
+    result = json.loads(out.read_text())["whole reproduction"]
+    assert 0 < result["fraction"] < 1

@@ -29,7 +29,8 @@ from fedcommons.theory import (
 )
 
 Float32 = npt.NDArray[np.float32]
-TEST_BLOCK = 1024  # test examples scored at once: their scores stay in the cache
+TEST_BLOCK = 1024  # test examples scored at once, and
+MODELS_AT_ONCE = 256  # models (curves x rounds): large products whose scores stay in the cache
 
 
 class Evaluation:
@@ -39,6 +40,7 @@ class Evaluation:
         order = np.argsort(dataset.y_test, kind="stable")
         labels = dataset.y_test[order]
         self.inputs: Float32 = np.ascontiguousarray(dataset.inputs("test", order).T)
+        self.n_classes = dataset.n_classes
         self.blocks: list[tuple[int, slice]] = []
         for label in range(dataset.n_classes):
             start, stop = np.searchsorted(labels, [label, label + 1])
@@ -117,13 +119,13 @@ def simulate_run(
         (k, _Theory(c, shared[k], data.labels)) for k, c in enumerate(curves) if c in theory_for
     ]
 
-    scorer = _Scorer(G_test, test, L, C)
     A = np.zeros((L, C, M), np.float32)
     scores = np.zeros((L, C, M), np.float32)  # training scores, A @ G
     correct = np.empty((C, T + 1), np.int32)
     moment, exact, norm2, projection = (np.empty((C, T)) for _ in range(4))
     theory = np.empty((len(theories), T, len(THEORY)))
-    correct[:, 0] = scorer.count_correct(A)
+    scorer = _Scorer(G_test, test, correct)
+    scorer.add(A)
     for t in range(T):
         Z = _residuals(scores, data.labels)
         by_curve = np.ascontiguousarray(Z.transpose(1, 0, 2))  # (C, L, M)
@@ -145,7 +147,8 @@ def simulate_run(
         step = (steps * decays**t).astype(np.float32)[:, None]
         A -= step * coefficients
         scores -= step * through
-        correct[:, t + 1] = scorer.count_correct(A)
+        scorer.add(A)
+    scorer.flush()
     het = np.array(
         [
             draws.heterogeneity_of(s, data.labels, c.copies)
@@ -253,33 +256,60 @@ def _dots(a: Float32, b: Float32) -> FloatArray:
 
 
 class _Scorer:
-    """Counts how many test examples each curve gets right, in buffers that are used again."""
+    """Counts how many test examples the models get right, several rounds in one product.
 
-    def __init__(self, G_test: Float32, test: Evaluation, n_classes: int, n_curves: int) -> None:
-        self.G_test, self.blocks = G_test, test.blocks
-        self.shape = (n_classes, n_curves)
-        widest = max((block.stop - block.start for _, block in test.blocks), default=0)
-        self.scores = np.empty(n_classes * n_curves * widest, np.float32)
-        self.largest = np.empty(n_curves * widest, np.float32)
+    Only differences of scores matter, so the last class is subtracted from the others and its own
+    scores are never computed. Ties go to the lowest label.
+    """
 
-    def count_correct(self, A: Float32) -> IntArray:
-        """From coefficients (L, C, M): (C,). Ties go to the lowest label."""
-        L, C = self.shape
-        flat = A.reshape(L * C, -1)
-        total = np.zeros(C, np.int64)
-        for label, block in self.blocks:
+    def __init__(self, G_test: Float32, test: Evaluation, correct: npt.NDArray[np.int32]) -> None:
+        self.test, self.G_test, self.correct = test, G_test, correct
+        self.n_curves, n_rounds = correct.shape
+        self.at_once = max(1, min(n_rounds, MODELS_AT_ONCE // self.n_curves))
+        models = self.at_once * self.n_curves
+        others = test.n_classes - 1
+        self.pending = np.empty((others, models, len(G_test)), np.float32)
+        widest = max(block.stop - block.start for _, block in test.blocks)
+        self.scores = np.empty(others * models * widest, np.float32)
+        self.largest = np.empty(models * widest, np.float32)
+        self.n_pending = self.n_done = 0
+
+    def add(self, A: Float32) -> None:
+        """The coefficients of the next round's models, (L, C, M)."""
+        place = slice(self.n_pending * self.n_curves, (self.n_pending + 1) * self.n_curves)
+        np.subtract(A[:-1], A[-1], out=self.pending[:, place])
+        self.n_pending += 1
+        if self.n_pending == self.at_once:
+            self.flush()
+
+    def flush(self) -> None:
+        """Count for the models that wait."""
+        if self.n_pending == 0:
+            return
+        models = self.n_pending * self.n_curves
+        counts = self._count(self.pending[:, :models], models).reshape(self.n_pending, -1)
+        self.correct[:, self.n_done : self.n_done + self.n_pending] = counts.T
+        self.n_done += self.n_pending
+        self.n_pending = 0
+
+    def _count(self, differences: Float32, models: int) -> IntArray:
+        others = len(differences)
+        flat = differences.reshape(others * models, len(self.G_test))
+        total = np.zeros(models, np.int64)
+        for label, block in self.test.blocks:
             width = block.stop - block.start
-            scores = self.scores[: L * C * width].reshape(L * C, width)
+            scores = self.scores[: others * models * width].reshape(others * models, width)
             np.matmul(flat, self.G_test[:, block], out=scores)
-            by_class = scores.reshape(L, C, width)
-            largest = self.largest[: C * width].reshape(C, width)
-            right = np.ones((C, width), np.bool_)
+            by_class = scores.reshape(others, models, width)
+            largest = self.largest[: models * width].reshape(models, width)
+            mine = by_class[label] if label < others else np.float32(0)  # the last class has 0
+            right = np.ones((models, width), np.bool_) if label == others else mine >= 0
             if label > 0:
                 np.maximum.reduce(by_class[:label], axis=0, out=largest)
-                right &= by_class[label] > largest
-            if label < L - 1:
+                right &= mine > largest
+            if label < others - 1:
                 np.maximum.reduce(by_class[label + 1 :], axis=0, out=largest)
-                right &= by_class[label] >= largest
+                right &= mine >= largest
             total += np.count_nonzero(right, axis=1)
         return total
 

@@ -1,0 +1,275 @@
+"""How fast the reproduction is.
+
+Against the machine's own matrix products, against a plain PyTorch loop and other frameworks, and
+against itself as runs, curves, clients and examples grow.
+
+    python benchmarks/reproduction.py [--runs 8] [--json FILE]
+
+Ratios are within one run of this script. PyTorch and the frameworks under benchmarks/peers are
+measured where they are installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from fedcommons import datasets
+from fedcommons.simulate import draws, example_space, runner, studies, tables
+from fedcommons.simulate.curves import Curve
+from fedcommons.simulate.example_space import Evaluation
+from fedcommons.simulate.folder import Folder
+from fedcommons.simulate.studies import Study
+
+PAPER = {"n_clients": 10, "class_size": 30, "n_rounds": 50, "seed": 0}
+PEERS = Path(__file__).parent / "peers"
+
+
+def seconds_of(work: Callable[[], object], repeats: int = 3) -> float:
+    best = float("inf")
+    for _ in range(repeats):
+        start = time.perf_counter()
+        work()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def square_product_rate(_: int = 0, size: int = 3000, repeats: int = 5) -> float:
+    """Float32 operations per second of one core, by a large square product."""
+    rng = np.random.default_rng(0)
+    a = rng.random((size, size), np.float32)
+    out = np.empty_like(a)
+    with threadpool_limits(1):
+        return 2 * size**3 / seconds_of(lambda: np.matmul(a, a, out=out), repeats)
+
+
+def machine_rate(cores: int) -> float:
+    """All cores at the same time."""
+    with ProcessPoolExecutor(cores) as pool:
+        return sum(pool.map(square_product_rate, range(cores)))
+
+
+def necessary_operations(study: Study, n_test: int, n_features: int, n_classes: int) -> float:
+    """Multiplications and additions that a run cannot do without, in example space.
+
+    The products of the training set with itself and with the test set, once; per curve and round
+    the test scores (of all classes but one: only differences matter), the full gradient's and the
+    estimate's products with the training set (they give |g|^2, |g^|^2 and the next scores), and the
+    quadratic form of the exact second moment. The theory's extras and memory's N-fold second
+    moment are not counted.
+    """
+    M, C, T = study.class_size * n_classes, len(study.curves), study.rounds
+    once = 2 * n_features * M * (M + n_test)
+    per_curve = 2 * M * ((n_classes - 1) * n_test * (T + 1) + n_classes * 3 * M * T)
+    return float(once + C * per_curve)
+
+
+def whole_reproduction(runs: int) -> dict[str, Any]:
+    """The default study from start to tables, all cores, against the machine's rate."""
+    dataset = datasets.mnist()
+    study = replace(studies.paper(), runs=runs)
+    cores = os.cpu_count() or 1
+    work = necessary_operations(study, len(dataset.y_test), 784, 10) * runs
+    with tempfile.TemporaryDirectory() as path:
+        folder = Folder(path)
+        start = time.perf_counter()
+        with folder.opened(study):
+            folder.write_record(study, {})
+            runner.run_study(study, folder, workers=cores)
+            tables.build(study, folder, len(dataset.y_test))
+        seconds = time.perf_counter() - start
+    limit = machine_rate(cores)
+    return {
+        "curves": len(study.curves),
+        "runs": runs,
+        "seconds": seconds,
+        "ms per run and curve": seconds * cores / runs / len(study.curves) * 1e3,
+        "GFLOP/s": work / seconds / 1e9,
+        "machine GFLOP/s": limit / 1e9,
+        "fraction": work / seconds / limit,
+    }
+
+
+def one_core_run(curves: Sequence[Curve], **sizes: Any) -> float:
+    dataset = datasets.mnist()
+    test = Evaluation(dataset)
+    settings = {**PAPER, **sizes}
+    with threadpool_limits(1):
+        example_space.simulate_run(dataset, test, curves[:1], **{**settings, "n_rounds": 1}, run=0)
+        return seconds_of(
+            lambda: example_space.simulate_run(dataset, test, curves, **settings, run=0), 2
+        )
+
+
+def figure_curves() -> list[Curve]:
+    study = studies.paper().only(["figure1", "figure2"])
+    return list(study.curves)
+
+
+def against_torch() -> dict[str, Any] | None:
+    """One run of one curve, the same statistics: per client with autograd, evaluation each round.
+
+    One thread each. The exact second moment needs every client's answer, also the stragglers'.
+    """
+    if importlib.util.find_spec("torch") is None:
+        return None
+    import torch
+
+    torch.set_num_threads(1)
+    dataset = datasets.mnist()
+    curve = Curve("single-class", 0.0, 0.5, 0.2, 3)
+    data = draws.training_set(dataset, 30, seed=0, run=0)
+    placement = draws.share(curve, data.labels, 10, seed=0, run=0).placement
+    shares = draws.shares(curve, placement, data.products)
+    answered = draws.answered(curve, 50, 10, seed=0, run=0)
+    x, y = torch.tensor(data.inputs), torch.tensor(data.labels)
+    test_x, test_y = torch.tensor(dataset.inputs("test")), torch.tensor(dataset.y_test)
+    held = [
+        (torch.tensor(shares[[i]].indices.astype(np.int64)), torch.tensor(shares[[i]].data).float())
+        for i in range(10)
+    ]
+    accuracy, moments = [], []
+
+    def train() -> None:
+        model = torch.nn.Linear(784, 10)
+        torch.nn.init.zeros_(model.weight)
+        torch.nn.init.zeros_(model.bias)
+        params = list(model.parameters())
+        for t in range(50):
+            estimate, full = ([torch.zeros_like(p) for p in params] for _ in range(2))
+            noise = 0.0
+            for i, (examples, weight) in enumerate(held):
+                losses = torch.nn.functional.cross_entropy(
+                    model(x[examples]), y[examples], reduction="none"
+                )
+                answer = torch.autograd.grad((weight * losses).sum(), params)
+                noise += sum(float((g**2).sum()) for g in answer)
+                for k, g in enumerate(answer):
+                    full[k] += g
+                    if answered[t, i]:
+                        estimate[k] += g / 0.5
+            sampled = sum(float((g**2).sum()) for g in estimate)
+            exact = sum(float((g**2).sum()) for g in full) + noise  # p / (1 - p) = 1
+            with torch.no_grad():
+                for p, g in zip(params, estimate, strict=True):
+                    p -= 0.1 * 0.97**t / 300 * g
+                right = (model(test_x).argmax(dim=1) == test_y).float().mean()
+        accuracy.append(float(right))
+        moments.append((sampled, exact))
+
+    seconds = seconds_of(train, 2)
+    curves = figure_curves()
+    ours = one_core_run(curves) / len(curves)
+    test = Evaluation(dataset)
+    check = example_space.simulate_run(dataset, test, [curve], **PAPER, run=0)
+    return {
+        "PyTorch loop, s per run and curve": seconds,
+        "fedcommons, s per run and curve": ours,
+        "times faster": seconds / ours,
+        "final accuracy, PyTorch": accuracy[-1],
+        "final accuracy, fedcommons": float(check.correct[0, -1] / 10_000),
+        "last second moment, PyTorch": moments[-1][0],
+        "last second moment, fedcommons": float(check.second_moment[0, -1]),
+        "last exact second moment, PyTorch": moments[-1][1],
+        "last exact second moment, fedcommons": float(check.second_moment_exact[0, -1]),
+    }
+
+
+def growth() -> dict[str, Any]:
+    """Time as one size grows, per unit of it."""
+    base = figure_curves()
+    table: dict[str, Any] = {}
+    many = [replace(c, learning_rate=0.1 + k / 1000) for k in range(6) for c in base]
+    for n in (15, 30, 60, 120):
+        table[f"{n} curves"] = {"ms per curve": one_core_run(many[:n]) / n * 1e3}
+    for n in (10, 20, 40, 80):
+        seconds = one_core_run(base, n_clients=n, n_rounds=20)
+        table[f"N = {n}"] = {"s per run": seconds}
+    for k in (15, 30, 60, 120):
+        seconds = one_core_run(base, class_size=k, n_rounds=20)
+        table[f"M = {10 * k}"] = {"ms per example": seconds / (10 * k) * 1e3}
+    return table
+
+
+def memory_of(runs: int) -> float:
+    """Peak memory of a process that runs a small study of so many runs, in MB."""
+    code = f"""
+import resource, tempfile
+from dataclasses import replace
+from fedcommons.simulate import runner, studies, tables
+from fedcommons.simulate.folder import Folder
+study = replace(studies.paper().only(["figure2"]), runs={runs}, rounds=2)
+with tempfile.TemporaryDirectory() as path:
+    folder = Folder(path)
+    with folder.opened(study):
+        folder.write_record(study, {{}})
+        runner.run_study(study, folder, workers=1)
+        tables.build(study, folder, 10_000)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    return float(result.stdout)
+
+
+def frameworks() -> dict[str, Any]:
+    """The same curve on other frameworks, where they are installed."""
+    table: dict[str, Any] = {}
+    for module, script in (("ray", "flower_simulation.py"), ("pfl", "pfl_simulation.py")):
+        if importlib.util.find_spec(module) is None or not (PEERS / script).exists():
+            continue
+        with tempfile.TemporaryDirectory() as path:
+            out = Path(path) / "result.json"
+            subprocess.run(
+                [sys.executable, PEERS / script, "--json", out], check=True, capture_output=True
+            )
+            content = json.loads(out.read_text())
+        table[content["name"]] = {"s per run of 50 rounds": 50 * content["seconds_per_round"]}
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=16)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--quick", action="store_true", help="only the whole reproduction, small")
+    options = parser.parse_args()
+    results: dict[str, Any] = {"whole reproduction": whole_reproduction(options.runs)}
+    if not options.quick:
+        torch = against_torch()
+        if torch:
+            results["against a PyTorch loop"] = torch
+        results["other frameworks"] = frameworks()
+        results["growth"] = growth()
+        results["peak memory"] = {
+            f"{runs} runs": {"MB": memory_of(runs)} for runs in (10, 100, 1000)
+        }
+    for title, rows in results.items():
+        print(f"\n{title}")
+        for name, value in rows.items():
+            cells = value.items() if isinstance(value, dict) else [("", value)]
+            print(f"  {name:36}", *(f"{number:10.3f} {unit}" for unit, number in cells))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"\npeak memory of this process: {peak:.0f} MB")
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
