@@ -111,7 +111,11 @@ def main() -> None:
             num_supernodes=one_curve.N,
             backend_config={
                 "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
-                "init_args": {"_temp_dir": folder, "logging_level": "ERROR"},
+                "init_args": {
+                    "_temp_dir": folder,
+                    "log_to_driver": False,
+                    "logging_level": "ERROR",
+                },
             },
         )
     begin, seconds, accuracy = results[0]
