@@ -10,10 +10,10 @@ the classes of a score lie in separate planes and the largest is found by elemen
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 
 from fedcommons import estimators
 from fedcommons.checks import BoolArray, FloatArray, IntArray
@@ -30,7 +30,7 @@ from fedcommons.theory import (
 
 Float32 = npt.NDArray[np.float32]
 TEST_BLOCK = 1024  # test examples scored at once, and
-MODELS_AT_ONCE = 256  # models (curves x rounds): large products whose scores stay in the cache
+MODELS_AT_ONCE = 246  # models (curves x rounds): large products whose scores stay in the cache
 
 
 class Evaluation:
@@ -49,34 +49,53 @@ class Evaluation:
             ]
 
 
-@dataclass(slots=True)
 class _Memory:
-    """The curves that remember: what the server has of each client, as coefficients."""
+    """One curve that remembers: the last answer of each client, on the examples that it holds.
 
-    curves: IntArray  # (R,) which curves
-    shares: Float32  # (R, N, 1, M)
-    beta: FloatArray  # (R, N)
-    answered: BoolArray  # (T, R, N)
-    remembered_weight: Float32  # (T, R, N)
-    last: Float32  # (R, N, L, M) the remembered answers
+    Arrays have the axes (client, class, held example), padded to the client that holds most.
+    """
 
-    def contribution(self, t: int) -> Float32:
-        """sum_i v_i h_i: (R, L, M)."""
-        weight = self.remembered_weight[t][:, None, :]
-        R, N, L, M = self.last.shape
-        return (weight @ self.last.reshape(R, N, L * M)).reshape(R, L, M)
+    def __init__(
+        self,
+        shares: FloatArray,
+        beta: FloatArray,
+        answered: BoolArray,
+        remembered_weight: FloatArray,
+        G: Float32,
+        n_classes: int,
+    ) -> None:
+        N, M = shares.shape
+        counts = np.count_nonzero(shares, axis=1)
+        width = max(1, int(counts.max()))
+        filled = np.arange(width) < counts[:, None]
+        self.held = np.zeros((N, width), np.int64)
+        self.held[filled] = np.nonzero(shares)[1]
+        self.share = np.zeros((N, 1, width), np.float32)
+        self.share[:, 0][filled] = shares[shares != 0]
+        self.forms = G[self.held[:, :, None], self.held[:, None, :]]
+        self.to_examples = csr_array(
+            (filled.ravel().astype(np.float32), (self.held.ravel(), np.arange(N * width))),
+            shape=(M, N * width),
+        )
+        self.beta, self.answered = beta, answered
+        self.remembered_weight = remembered_weight.astype(np.float32)
+        self.last = np.zeros((N, n_classes, width), np.float32)
 
-    def variance(self, Z: Float32, G: Float32) -> FloatArray:
-        """sum_i beta_i |f_i - h_i|^2: (R,)."""
-        change = self.shares * Z[:, None] - self.last
-        R, N, L, M = change.shape
-        through = (change.reshape(-1, M) @ G).reshape(R, N, L * M)
-        norms2 = np.einsum("rnx,rnx->rn", change.reshape(R, N, L * M), through)
-        return (self.beta * norms2).sum(axis=1)
+    def answers(self, Z: Float32) -> Float32:
+        """Every client's answer as coefficients, from residuals (L, M)."""
+        return self.share * Z[:, self.held].transpose(1, 0, 2)
 
-    def remember(self, t: int, Z: Float32) -> None:
-        for row, who in enumerate(self.answered[t]):
-            self.last[row, who] = self.shares[row, who] * Z[row]
+    def step(self, t: int, Z: Float32) -> tuple[Float32, float]:
+        """sum_i v_i h_i as coefficients (L, M), and sum_i beta_i |f_i - h_i|^2; then remember."""
+        fresh = self.answers(Z)
+        change = fresh - self.last
+        norms2 = ((change @ self.forms) * change).sum(axis=(1, 2), dtype=np.float64)
+        weighted = self.remembered_weight[t][:, None, None] * self.last
+        flat = weighted.transpose(0, 2, 1).reshape(-1, Z.shape[0])
+        contribution = np.asarray(self.to_examples @ flat).T
+        who = self.answered[t]
+        self.last[who] = fresh[who]
+        return contribution, float(self.beta @ norms2)
 
 
 def simulate_run(
@@ -114,7 +133,14 @@ def simulate_run(
     variances = _Variances(curves, shares, beta, G)
     steps = np.array([c.learning_rate for c in curves]) / M
     decays = np.array([c.decay for c in curves])
-    memory = _start_memory(curves, shares, beta, answered, remembered, data.labels, L)
+    initial = _residuals(np.zeros((L, 1, M), np.float32), data.labels)[:, 0]
+    memories = {}
+    for k, curve in enumerate(curves):
+        if estimators.ESTIMATORS[curve.estimator].remembers:
+            memory = _Memory(shares[k], beta[k], answered[:, k], remembered[:, k], G, L)
+            if curve.warm:
+                memory.last = memory.answers(initial)
+            memories[k] = memory
     theories = [
         (k, _Theory(c, shared[k], data.labels)) for k, c in enumerate(curves) if c in theory_for
     ]
@@ -133,11 +159,9 @@ def simulate_run(
         norm2[:, t] = _dots(Z, full)
         exact[:, t] = variances.at(by_curve)
         coefficients = Z * weight[t]
-        if memory is not None:
-            Z_memory = by_curve[memory.curves]
-            coefficients[:, memory.curves] += memory.contribution(t).transpose(1, 0, 2)
-            exact[memory.curves, t] = memory.variance(Z_memory, G)
-            memory.remember(t, Z_memory)
+        for k, memory in memories.items():
+            contribution, exact[k, t] = memory.step(t, by_curve[k])
+            coefficients[:, k] += contribution
         through = (coefficients.reshape(-1, M) @ G).reshape(coefficients.shape)
         moment[:, t] = _dots(coefficients, through)
         projection[:, t] = _dots(coefficients, full) / norm2[:, t]
@@ -212,35 +236,6 @@ class _Variances:
         return self.scale * values
 
 
-def _start_memory(
-    curves: Sequence[Curve],
-    shares: FloatArray,
-    beta: FloatArray,
-    answered: BoolArray,
-    remembered: FloatArray,
-    labels: IntArray,
-    n_classes: int,
-) -> _Memory | None:
-    who = np.array(
-        [k for k, c in enumerate(curves) if estimators.ESTIMATORS[c.estimator].remembers], np.int64
-    )
-    if not who.size:
-        return None
-    N, M = shares.shape[1:]
-    memory = _Memory(
-        who,
-        shares[who, :, None].astype(np.float32),
-        beta[who],
-        answered[:, who],
-        remembered[:, who].astype(np.float32),
-        np.zeros((len(who), N, n_classes, M), np.float32),
-    )
-    warm = np.array([curves[k].warm for k in who])
-    initial = _residuals(np.zeros((n_classes, 1, M), np.float32), labels)[:, 0]
-    memory.last[warm] = memory.shares[warm] * initial
-    return memory
-
-
 def _residuals(scores: Float32, labels: IntArray) -> Float32:
     """softmax(scores) - onehot(labels) over the first axis: (L, C, M)."""
     Z = np.exp(scores - scores.max(axis=0))
@@ -263,13 +258,16 @@ class _Scorer:
     """
 
     def __init__(self, G_test: Float32, test: Evaluation, correct: npt.NDArray[np.int32]) -> None:
-        self.test, self.G_test, self.correct = test, G_test, correct
+        self.correct = correct
+        self.blocks = [
+            (label, np.ascontiguousarray(G_test[:, block])) for label, block in test.blocks
+        ]
         self.n_curves, n_rounds = correct.shape
         self.at_once = max(1, min(n_rounds, MODELS_AT_ONCE // self.n_curves))
         models = self.at_once * self.n_curves
         others = test.n_classes - 1
         self.pending = np.empty((others, models, len(G_test)), np.float32)
-        widest = max(block.stop - block.start for _, block in test.blocks)
+        widest = max(block.shape[1] for _, block in self.blocks)
         self.scores = np.empty(others * models * widest, np.float32)
         self.largest = np.empty(models * widest, np.float32)
         self.n_pending = self.n_done = 0
@@ -294,12 +292,12 @@ class _Scorer:
 
     def _count(self, differences: Float32, models: int) -> IntArray:
         others = len(differences)
-        flat = differences.reshape(others * models, len(self.G_test))
+        flat = differences.reshape(others * models, differences.shape[2])
         total = np.zeros(models, np.int64)
-        for label, block in self.test.blocks:
-            width = block.stop - block.start
+        for label, block in self.blocks:
+            width = block.shape[1]
             scores = self.scores[: others * models * width].reshape(others * models, width)
-            np.matmul(flat, self.G_test[:, block], out=scores)
+            np.matmul(flat, block, out=scores)
             by_class = scores.reshape(others, models, width)
             largest = self.largest[: models * width].reshape(models, width)
             mine = by_class[label] if label < others else np.float32(0)  # the last class has 0
