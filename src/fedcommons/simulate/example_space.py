@@ -21,12 +21,8 @@ from fedcommons.datasets import Dataset
 from fedcommons.simulate import draws
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.result import THEORY, RunResult
-from fedcommons.theory import (
-    lambdas,
-    scalar_products,
-    second_moment,
-    variance_reduction,
-)
+from fedcommons.theory import scalar_products, second_moment, variance_reduction
+from fedcommons.theory.scalar_products import PairSums, Sum
 
 Float32 = npt.NDArray[np.float32]
 TEST_BLOCK = 1024  # test examples scored at once, and
@@ -141,15 +137,13 @@ def simulate_run(
             if curve.warm:
                 memory.last = memory.answers(initial)
             memories[k] = memory
-    theories = [
-        (k, _Theory(c, shared[k], data.labels)) for k, c in enumerate(curves) if c in theory_for
-    ]
+    asked = [k for k, curve in enumerate(curves) if curve in theory_for]
+    theory = _Theory(curves, shared, asked, data.labels) if asked else None
 
     A = np.zeros((L, C, M), np.float32)
     scores = np.zeros((L, C, M), np.float32)  # training scores, A @ G
     correct = np.empty((C, T + 1), np.int32)
     moment, exact, norm2, projection = (np.empty((C, T)) for _ in range(4))
-    theory = np.empty((len(theories), T, len(THEORY)))
     scorer = _Scorer(G_test, test, correct)
     scorer.add(A)
     for t in range(T):
@@ -165,8 +159,8 @@ def simulate_run(
         through = (coefficients.reshape(-1, M) @ G).reshape(coefficients.shape)
         moment[:, t] = _dots(coefficients, through)
         projection[:, t] = _dots(coefficients, full) / norm2[:, t]
-        for row, (k, of_curve) in enumerate(theories):
-            theory[row, t] = of_curve.row(by_curve[k], G, exact[k, t])
+        if theory is not None:
+            theory.add(by_curve, G, exact[:, t])
         exact[:, t] += alpha * norm2[:, t]
         step = (steps * decays**t).astype(np.float32)[:, None]
         A -= step * coefficients
@@ -179,7 +173,8 @@ def simulate_run(
             for c, s in zip(curves, shared, strict=True)
         ]
     )
-    return RunResult(correct, moment, exact, norm2, projection, het, theory)
+    columns = theory.columns() if theory else np.empty((0, T, len(THEORY)))
+    return RunResult(correct, moment, exact, norm2, projection, het, columns)
 
 
 def _weights(curves: Sequence[Curve], answered: BoolArray) -> tuple[FloatArray, FloatArray]:
@@ -220,19 +215,24 @@ class _Variances:
                 self.scale[k] = 0  # has its own variance
             elif self.scale[k]:
                 groups.setdefault(shares[k].tobytes(), []).append(k)
-        self.groups = []
+        self.order = np.array([k for members in groups.values() for k in members], np.int64)
+        self.forms: list[tuple[slice, Float32]] = []
+        start = 0
         for members in groups.values():
             b = shares[members[0]].astype(np.float32)
-            self.groups.append((np.array(members), (b.T @ b) * G))
+            self.forms.append((slice(start, start + len(members)), (b.T @ b) * G))
+            start += len(members)
 
     def at(self, Z: Float32) -> FloatArray:
         """For residuals (C, L, M): (C,)."""
-        _, L, M = Z.shape
+        z = Z[self.order]  # curves with the same form side by side
+        through = np.empty_like(z)
+        M = z.shape[2]
+        for part, form in self.forms:
+            np.matmul(z[part].reshape(-1, M), form, out=through[part].reshape(-1, M))
+        through *= z
         values = np.zeros(len(Z))
-        for members, form in self.groups:
-            z = Z[members].reshape(-1, M)
-            products = (z @ form) * z
-            values[members] = products.sum(axis=1).reshape(-1, L).sum(axis=1, dtype=np.float64)
+        values[self.order] = through.sum(axis=2).sum(axis=1, dtype=np.float64)
         return self.scale * values
 
 
@@ -247,7 +247,7 @@ def _residuals(scores: Float32, labels: IntArray) -> Float32:
 
 def _dots(a: Float32, b: Float32) -> FloatArray:
     """The scalar product of each curve's (class, example) planes: (C,)."""
-    return (a * b).sum(axis=2).sum(axis=0, dtype=np.float64)
+    return np.einsum("lcm,lcm->lc", a, b).sum(axis=0, dtype=np.float64)
 
 
 class _Scorer:
@@ -313,44 +313,87 @@ class _Scorer:
 
 
 class _Theory:
-    """What Theorem 2 and Figure 3 speak of, for one curve of one run."""
+    """What Theorem 2 and Figure 3 speak of, for the curves of a run that ask for it.
 
-    def __init__(self, curve: Curve, shared: draws.Shared, labels: IntArray) -> None:
-        self.n_clients = shared.placement.n_clients
-        self.copies, self.p = curve.copies, curve.straggler_prob
-        self.shareable = shared.shareable
-        self.factors = [  # without sharing, and with it
-            lambdas.expected(n_clients=self.n_clients, copies=d, straggler_prob=self.p)
-            for d in (0, self.copies)
-        ]
-        groups = [labels] if np.array_equal(shared.owner, labels) else [labels, shared.owner]
-        self.members = [
-            scalar_products.block_membership(g, shared.shareable, len(labels))
-            .toarray()
-            .astype(np.float32)
-            for g in groups
-        ]
+    Every round leaves the scalar products of the sums of gradients by class and by owner, private
+    and shareable apart; the columns are made of them at the end.
+    """
 
-    def row(self, Z: Float32, G: Float32, variance: float) -> tuple[float, ...]:
-        """The `THEORY` columns at the model with residuals Z, (L, M), and that variance."""
-        products = Z.T @ Z
+    def __init__(
+        self,
+        curves: Sequence[Curve],
+        shared: Sequence[draws.Shared],
+        asked: Sequence[int],
+        labels: IntArray,
+    ) -> None:
+        self.curves = [curves[k] for k in asked]
+        self.asked = np.array(asked, np.int64)
+        self.n_clients = shared[0].placement.n_clients
+        self.shareable = np.array([shared[k].shareable for k in asked])
+        by_class = self._membership([labels for _ in asked])
+        by_owner = self._membership([shared[k].owner for k in asked])
+        # In the single-class setting with N = L they are the same.
+        self.members = [by_class] if np.array_equal(by_class, by_owner) else [by_class, by_owner]
+        self.rounds: list[list[npt.NDArray[np.floating]]] = []
+        self.variances: list[FloatArray] = []
+
+    def _membership(self, groups: Sequence[IntArray]) -> Float32:
+        """(curves, blocks, M), with as many blocks as the curve with most groups needs."""
+        n_groups = max(int(g.max()) for g in groups) + 1
+        blocks = [
+            g + n_groups * shareable for g, shareable in zip(groups, self.shareable, strict=True)
+        ]
+        return np.stack(
+            [scalar_products.membership(b, 2 * n_groups).toarray() for b in blocks]
+        ).astype(np.float32)
+
+    def add(self, Z: Float32, G: Float32, variances: FloatArray) -> None:
+        """One round: residuals (C, L, M) and the variances of all curves."""
+        z = Z[self.asked]
+        products = z.transpose(0, 2, 1) @ z
         products *= G
-        self_shared = float(np.diag(products)[self.shareable].sum(dtype=np.float64))
-        sums = [
-            scalar_products.pair_sums_from_blocks(member @ products @ member.T, self_shared)
-            for member in self.members
-        ]
-        by_class, by_owner = sums[0], sums[-1]
+        own = np.diagonal(products, axis1=1, axis2=2)
+        self.rounds.append(
+            [
+                (own * self.shareable).sum(axis=1, dtype=np.float64),
+                *(member @ products @ member.transpose(0, 2, 1) for member in self.members),
+            ]
+        )
+        self.variances.append(variances[self.asked])
+
+    def columns(self) -> FloatArray:
+        """(curves, rounds, THEORY)."""
+        result = np.empty((len(self.curves), len(self.rounds), len(THEORY)))
+        for k, curve in enumerate(self.curves):
+            own, *blocks = (
+                np.stack([part[k] for part in parts]) for parts in zip(*self.rounds, strict=True)
+            )
+            result[k] = np.stack(
+                self._columns_of(
+                    curve,
+                    scalar_products.pair_sums_from_blocks(blocks[0], own),
+                    scalar_products.pair_sums_from_blocks(blocks[-1], own),
+                    np.array([variances[k] for variances in self.variances]),
+                ),
+                axis=1,
+            )
+        return result
+
+    def _columns_of(
+        self, curve: Curve, by_class: PairSums, by_owner: PairSums, variance: FloatArray
+    ) -> tuple[Sum, ...]:
+        d, p = curve.copies, curve.straggler_prob
         margins = variance_reduction.assumption1(by_class)
         return (
             by_class.same,
             by_class.total - by_class.same,
-            self.p / (1 - self.p) * by_owner.same - variance,
-            variance_reduction.weighted_sum(by_owner, self.factors[0])
-            - variance_reduction.weighted_sum(by_owner, self.factors[1]),
-            variance_reduction.theorem2_bound(by_class, copies=self.copies, straggler_prob=self.p),
-            variance_reduction.remark_bound(by_class, copies=self.copies, straggler_prob=self.p),
+            p / (1 - p) * by_owner.same - variance,
+            variance_reduction.expected_reduction(
+                by_owner, n_clients=self.n_clients, copies=d, straggler_prob=p
+            ),
+            variance_reduction.theorem2_bound(by_class, copies=d, straggler_prob=p),
+            variance_reduction.remark_bound(by_class, copies=d, straggler_prob=p),
             margins.mixed_margin,
             margins.shared_margin,
-            -max(by_class.diff_mixed, by_class.diff_shared),
+            variance_reduction.remark_margin(by_class),
         )

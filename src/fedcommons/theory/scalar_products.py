@@ -15,6 +15,8 @@ from scipy.sparse import csr_array
 from fedcommons import checks
 from fedcommons.checks import FloatArray, IntArray
 
+Sum = float | FloatArray
+
 
 def type_sums(gradients: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[float, float]:
     """Type I and Type II of Figure 3: sums over pairs of the same class, and of different classes.
@@ -34,19 +36,20 @@ class PairSums:
     """Sums of <g_j, g_k> over ordered pairs of each kind (the paper's J sets).
 
     The kinds are those of `fedcommons.theory.lambdas.Lambdas`, except that `same_shared` contains
-    the pairs of an example with itself, as in the paper; `self_shared` is that part of it.
+    the pairs of an example with itself, as in the paper; `self_shared` is that part of it. Each is
+    a number, or an array over models (rounds, for instance): every formula holds for both.
     """
 
-    same_private: float
-    diff_private: float
-    same_mixed: float
-    diff_mixed: float
-    self_shared: float
-    same_shared: float
-    diff_shared: float
+    same_private: Sum
+    diff_private: Sum
+    same_mixed: Sum
+    diff_mixed: Sum
+    self_shared: Sum
+    same_shared: Sum
+    diff_shared: Sum
 
     @property
-    def total(self) -> float:
+    def total(self) -> Sum:
         """|g|^2."""
         return (
             self.same_private
@@ -58,12 +61,12 @@ class PairSums:
         )
 
     @property
-    def same(self) -> float:
+    def same(self) -> Sum:
         """Over all pairs of the same group: the sum of the groups' squared norms."""
         return self.same_private + self.same_mixed + self.same_shared
 
     @property
-    def same_shareable(self) -> float:
+    def same_shareable(self) -> Sum:
         """Over pairs of the same group of which at least one is shareable: the sum in Theorem 2."""
         return self.same_mixed + self.same_shared
 
@@ -104,17 +107,27 @@ def block_membership(groups: npt.ArrayLike, shareable: npt.ArrayLike, length: in
     return membership(groups + n_groups * shareable, 2 * n_groups)
 
 
-def pair_sums_from_blocks(block_products: FloatArray, self_shared: float) -> PairSums:
-    """From the scalar products of the 2 G block sums, and sum |g_j|^2 over the shareable."""
-    G = len(block_products) // 2
-    private, shared = block_products[:G, :G], block_products[G:, G:]
-    mixed = 2 * block_products[:G, G:]  # ordered pairs: both ways round
+def pair_sums_from_blocks(block_products: FloatArray, self_shared: Sum) -> PairSums:
+    """From the scalar products of the 2 G block sums, and sum |g_j|^2 over the shareable.
+
+    `block_products` has shape (..., 2 G, 2 G) and `self_shared` shape (...), as the sums then have.
+    """
+    G = block_products.shape[-1] // 2
+    private, shared = block_products[..., :G, :G], block_products[..., G:, G:]
+    mixed = 2 * block_products[..., :G, G:]  # ordered pairs: both ways round
+
+    def same(products: FloatArray) -> FloatArray:
+        return np.trace(products, axis1=-2, axis2=-1, dtype=np.float64)
+
+    def diff(products: FloatArray) -> FloatArray:
+        return products.sum(axis=(-2, -1), dtype=np.float64) - same(products)
+
     return PairSums(
-        same_private=float(np.trace(private)),
-        diff_private=float(private.sum() - np.trace(private)),
-        same_mixed=float(np.trace(mixed)),
-        diff_mixed=float(mixed.sum() - np.trace(mixed)),
+        same_private=same(private),
+        diff_private=diff(private),
+        same_mixed=same(mixed),
+        diff_mixed=diff(mixed),
         self_shared=self_shared,
-        same_shared=float(np.trace(shared)),
-        diff_shared=float(shared.sum() - np.trace(shared)),
+        same_shared=same(shared),
+        diff_shared=diff(shared),
     )

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from fedcommons import checks
 from fedcommons.theory import lambdas
-from fedcommons.theory.scalar_products import PairSums
+from fedcommons.theory.scalar_products import PairSums, Sum
 from fedcommons.theory.second_moment import odds
 
 
 def expected_second_moment(
     pairs: PairSums, *, n_clients: int, copies: int, straggler_prob: float
-) -> float:
+) -> Sum:
     """E|g^_Y|^2 over sharing and straggling, exact: equation (secmY) with the expected lambdas.
 
     For the paper's code, equal p and a model that does not depend on the placement (round 0, or a
@@ -27,7 +29,7 @@ def expected_second_moment(
     return weighted_sum(pairs, factors)
 
 
-def weighted_sum(pairs: PairSums, factors: lambdas.Lambdas) -> float:
+def weighted_sum(pairs: PairSums, factors: lambdas.Lambdas) -> Sum:
     """The second moment: every kind of pair times its factor."""
     return (
         factors.same_private * pairs.same_private
@@ -42,7 +44,7 @@ def weighted_sum(pairs: PairSums, factors: lambdas.Lambdas) -> float:
 
 def expected_reduction(
     pairs: PairSums, *, n_clients: int, copies: int, straggler_prob: float
-) -> float:
+) -> Sum:
     """E[|g^_X|^2 - |g^_Y|^2], of which Theorem 2 and the Remark are lower bounds."""
     unshared = expected_second_moment(
         pairs, n_clients=n_clients, copies=0, straggler_prob=straggler_prob
@@ -52,7 +54,7 @@ def expected_reduction(
     )
 
 
-def theorem2_bound(pairs: PairSums, *, copies: int, straggler_prob: float) -> float:
+def theorem2_bound(pairs: PairSums, *, copies: int, straggler_prob: float) -> Sum:
     """Theorem 2's lower bound on the reduction.
 
     Needs Assumption 1 and also, which the paper overlooks, `distinct_margin` >= 0
@@ -64,7 +66,7 @@ def theorem2_bound(pairs: PairSums, *, copies: int, straggler_prob: float) -> fl
     return r * (d - 1) / (d + 1) * pairs.same_shareable
 
 
-def remark_bound(pairs: PairSums, *, copies: int, straggler_prob: float) -> float:
+def remark_bound(pairs: PairSums, *, copies: int, straggler_prob: float) -> Sum:
     """The Remark's stronger bound: needs `remark_premise` besides what Theorem 2 needs."""
     d = checks.integer("copies", copies, low=0)
     r = float(odds(straggler_prob, 1)[0])
@@ -75,23 +77,24 @@ def remark_bound(pairs: PairSums, *, copies: int, straggler_prob: float) -> floa
 class Assumption1:
     """Assumption 1, part by part: the margins, each of which must be >= 0."""
 
-    mixed_margin: float
-    shared_margin: float
+    mixed_margin: Sum
+    shared_margin: Sum
 
     @property
     def holds(self) -> bool:
-        return self.mixed_margin >= 0 and self.shared_margin >= 0
+        """Whether it holds, at every model."""
+        return bool(np.all(np.minimum(self.mixed_margin, self.shared_margin) >= 0))
 
 
 def assumption1(pairs: PairSums) -> Assumption1:
     """By how much same-group sums exceed both 0 and the sums over different groups."""
     return Assumption1(
-        mixed_margin=min(pairs.same_mixed, pairs.same_mixed - pairs.diff_mixed),
-        shared_margin=min(pairs.same_shared, pairs.same_shared - pairs.diff_shared),
+        mixed_margin=np.minimum(pairs.same_mixed, pairs.same_mixed - pairs.diff_mixed),
+        shared_margin=np.minimum(pairs.same_shared, pairs.same_shared - pairs.diff_shared),
     )
 
 
-def distinct_margin(pairs: PairSums) -> float:
+def distinct_margin(pairs: PairSums) -> Sum:
     """The sum of scalar products over *distinct* shareable examples of the same group.
 
     The paper gives every same np-np pair the same factor, but an example paired with itself has a
@@ -101,6 +104,11 @@ def distinct_margin(pairs: PairSums) -> float:
     return pairs.same_shared - pairs.self_shared
 
 
+def remark_margin(pairs: PairSums) -> Sum:
+    """By how much the sums over different groups stay below 0, as the Remark assumes."""
+    return -np.maximum(pairs.diff_mixed, pairs.diff_shared)
+
+
 def remark_premise(pairs: PairSums) -> bool:
-    """Whether the sums over different groups are not positive, as the Remark assumes."""
-    return pairs.diff_mixed <= 0 and pairs.diff_shared <= 0
+    """Whether the sums over different groups are not positive, at every model."""
+    return bool(np.all(remark_margin(pairs) >= 0))
