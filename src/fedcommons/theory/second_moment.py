@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
-from scipy.special import comb
 
 from fedcommons import checks
 from fedcommons.checks import FloatArray
@@ -85,9 +84,16 @@ def moment_coefficients(
             f"got {p.min():g} to {p.max():g}"
         )
     k = np.arange(1, n_clients + 1)  # how many answer
-    chance = comb(n_clients, k) * (1 - p[0]) ** k * p[0] ** (n_clients - k)
+    chance = _binomial(n_clients, 1 - p[0])
     own = float((chance * n_clients / k).sum())  # E[u_i^2]
     pair = 0.0  # E[u_i u_k], i != k
     if n_clients > 1:
         pair = float((chance * n_clients * (k - 1) / (k * (n_clients - 1))).sum())
     return pair, np.full(n_clients, own - pair)
+
+
+def _binomial(n: int, q: float) -> FloatArray:
+    """The probabilities of 1, ..., n successes in n trials, q > 0."""
+    from scipy.stats import binom  # slow to import, and only this needs it
+
+    return binom.pmf(np.arange(1, n + 1), n, q)
