@@ -45,8 +45,9 @@ browser:
 		echo "no chromium: the report's tests are skipped"
 
 bench: $(READY) ## Measure speed and memory, ours and peers'
-	$(BIN)/python benchmarks/placement.py
-	$(BIN)/python benchmarks/reproduction.py
+	@mkdir -p results
+	$(BIN)/python benchmarks/placement.py --json results/benchmark-placement.json
+	$(BIN)/python benchmarks/reproduction.py --json results/benchmark-reproduction.json
 
 format: $(READY) ## Format the code and mend what the linter can
 	$(BIN)/ruff check --fix .

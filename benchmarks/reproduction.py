@@ -89,7 +89,7 @@ def whole_reproduction(runs: int) -> dict[str, Any]:
         folder = Folder(path)
         start = time.perf_counter()
         with folder.opened(study):
-            folder.write_record(study, {})
+            folder.begin(study, {})
             runner.run_study(study, folder, workers=cores)
             tables.build(study, folder, len(dataset.y_test))
         seconds = time.perf_counter() - start
@@ -197,6 +197,8 @@ def growth() -> dict[str, Any]:
     many = [replace(c, learning_rate=0.1 + k / 1000) for k in range(6) for c in base]
     for n in (15, 30, 60, 120):
         table[f"{n} curves"] = {"ms per curve": one_core_run(many[:n]) / n * 1e3}
+    for runs in (2, 4, 8):
+        table[f"{runs} runs"] = {"s per run": small_study(runs) / runs}
     for n in (10, 20, 40, 80):
         seconds = one_core_run(base, n_clients=n, n_rounds=20)
         table[f"N = {n}"] = {"s per run": seconds}
@@ -204,6 +206,18 @@ def growth() -> dict[str, Any]:
         seconds = one_core_run(base, class_size=k, n_rounds=20)
         table[f"M = {10 * k}"] = {"ms per example": seconds / (10 * k) * 1e3}
     return table
+
+
+def small_study(runs: int) -> float:
+    """Seconds for so many runs of Figure 2 on one core, after a warm-up."""
+    study = replace(studies.paper().only(["figure2"]), runs=runs, rounds=10)
+    with tempfile.TemporaryDirectory() as path:
+        folder = Folder(path)
+        with folder.opened(study):
+            folder.begin(study, {})
+            start = time.perf_counter()
+            runner.run_study(study, folder, workers=1)
+            return time.perf_counter() - start
 
 
 def memory_of(runs: int) -> float:
@@ -217,7 +231,7 @@ study = replace(studies.paper().only(["figure2"]), runs={runs}, rounds=2)
 with tempfile.TemporaryDirectory() as path:
     folder = Folder(path)
     with folder.opened(study):
-        folder.write_record(study, {{}})
+        folder.begin(study, {{}})
         runner.run_study(study, folder, workers=1)
         tables.build(study, folder, 10_000)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
@@ -233,6 +247,9 @@ def frameworks() -> dict[str, Any]:
     table: dict[str, Any] = {}
     for module, script in (("ray", "flower_simulation.py"), ("pfl", "pfl_simulation.py")):
         if importlib.util.find_spec(module) is None or not (PEERS / script).exists():
+            print(
+                f"{module} is not installed: benchmarks/peers/README.md says how to compare with it"
+            )
             continue
         with tempfile.TemporaryDirectory() as path:
             out = Path(path) / "result.json"
@@ -257,6 +274,10 @@ def main() -> None:
         torch = against_torch()
         if torch:
             results["against a PyTorch loop"] = torch
+        else:
+            print(
+                "PyTorch is not installed: benchmarks/peers/README.md says how to compare with it"
+            )
         results["other frameworks"] = frameworks()
         results["growth"] = growth()
         results["peak memory"] = {

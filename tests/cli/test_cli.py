@@ -1,4 +1,5 @@
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -131,7 +132,7 @@ def test_a_study_of_ones_own_data_on_the_other_engine(tmp_path):
         (("--runs", "0"), 2, "fedcommons: runs must be an integer >= 1, got 0"),
         (("--rounds", "-2"), 2, "fedcommons: rounds must be an integer >= 1, got -2"),
         (("--seed", "-1"), 2, "fedcommons: seed must be an integer >= 0, got -1"),
-        (("--workers", "-1"), 2, "fedcommons: workers must be an integer >= 1, got -1"),
+        (("--workers", "0"), 2, "fedcommons: workers must be an integer >= 1, got 0"),
         (("--figure", "figure7"), 2, "figure must be one of figure1, figure2"),
         (("--curves", "nobody"), 2, "curves must be among"),
         (("--study", "absent.toml"), 5, "study absent.toml cannot be read"),
@@ -157,6 +158,31 @@ def test_damaged_results_are_named(folder, tmp_path):
         assert result.returncode == 6
         assert f"{name} cannot be read" in result.stderr
         assert "Traceback" not in result.stderr
+
+
+def test_a_report_counts_the_runs_of_its_tables(folder, tmp_path):
+    # As after a longer study was begun and interrupted: run.json says more than the tables hold.
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    record = json.loads((copy / "run.json").read_text())
+    record["study"]["runs"] = 60
+    (copy / "run.json").write_text(json.dumps(record))
+    assert json.loads(run("report", copy, "--json").stdout)["runs"] == 2
+    record["study"]["figures"][0]["name"] = "renamed"
+    (copy / "run.json").write_text(json.dumps(record))
+    result = run("report", copy)
+    assert result.returncode == 6
+    assert "must hold figure renamed whole, got 0 rows" in result.stderr
+
+
+def test_one_run_gives_valid_json(tmp_path):
+    result = run(
+        "reproduce", "--runs", "1", "--rounds", "2", "--figure", "figure3", "--out",
+        tmp_path / "o", "--json",
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    for text in (result.stdout, (tmp_path / "o" / "claims.json").read_text()):
+        json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
 
 
 def test_another_seed_does_not_overwrite_results(folder):

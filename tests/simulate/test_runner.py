@@ -1,5 +1,6 @@
 """A study gives the same numbers however it is run, and survives what happens to it."""
 
+import contextlib
 import json
 import os
 import signal
@@ -13,9 +14,11 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
-from fedcommons.errors import ResultsError
+from fedcommons.datasets import Dataset
+from fedcommons.errors import ResultsError, StudyError
 from fedcommons.simulate import runner, studies, tables
 from fedcommons.simulate.folder import Folder
+from fedcommons.simulate.result import THEORY, RunResult
 
 STUDY = """
 name = "small"
@@ -58,7 +61,7 @@ def study(tmp_path, blobs):
 def run(study, path, **options) -> Folder:
     folder = Folder(path)
     with folder.opened(study):
-        folder.write_record(study, {})
+        folder.begin(study, {})
         runner.run_study(study, folder, **options)
         tables.build(study, folder, n_test=105)
     return folder
@@ -140,10 +143,119 @@ def test_tables_are_means_and_standard_errors_over_the_runs(study, tmp_path):
     per_run = folder.read_table("runs.parquet").to_pylist()
     assert len(per_run) == 5 * len(study.curves)
     mine = [row for row in per_run if row["curve"] == line.curve.key]
-    assert [row["early_accuracy"] for row in mine] == pytest.approx(accuracy[:, 1:].mean(axis=1))
+    assert [row["final_accuracy"] for row in mine] == pytest.approx(accuracy[:, -1])
+    assert np.isnan(mine[0]["early_accuracy"])  # only 4 rounds
     theory = [row for row in table if row["figure"] == "two"]
     assert theory[0]["reduction_mean"] > 0
     assert np.isnan(rows[0]["type1_mean"])
+
+
+def test_summaries_are_of_the_rounds_that_they_name():
+    rng = np.random.default_rng(0)
+    T, K = 30, len(THEORY)
+    accuracy = rng.random((2, T + 1))
+    theory = np.abs(rng.random((2, T, K)))
+    column = {name: k for k, name in enumerate(THEORY)}
+    theory[:, :, column["reduction"]] = 2
+    theory[:, :, column["type2"]] = -1 - np.arange(T)
+    theory[1, [3, 8], column["reduction"]] = -1  # below both bounds
+    theory[1, 8, column["remark_margin"]] = -1  # where the Remark's premise fails
+    theory[1, 5, column["mixed_margin"]] = -0.1
+    theory[1, 6, column["shared_margin"]] = -0.1
+    theory[1, 7, column["type1"]] = 0
+    theory[1, 9, column["type2"]] = 0
+    values = rng.random((6, 2, T))
+    result = RunResult(np.zeros((2, T + 1), np.int32), *values[:4], np.zeros((2, 3)), theory)
+    found = tables._summaries(accuracy, result)
+    assert set(found) == set(tables.SUMMARIES)
+    assert found["early_accuracy"] == pytest.approx(accuracy[:, 1:21].mean(axis=1))
+    assert found["accuracy_10"] == pytest.approx(accuracy[:, 10])
+    assert found["accuracy_20"] == pytest.approx(accuracy[:, 20])
+    assert found["final_accuracy"] == pytest.approx(accuracy[:, 30])
+    assert found["early_moment"] == pytest.approx(values[0][:, :20].mean(axis=1))
+    assert found["initial_moment_exact"] == pytest.approx(values[1][:, 0])
+    assert found["projection"] == pytest.approx(values[3].mean(axis=1))
+    assert found["moment_ratio"] == pytest.approx((values[0] / values[1]).mean(axis=1))
+    for name, count in (
+        ("theorem2_violations", 2),
+        ("assumption1_violations", 2),
+        ("remark_violations", 1),
+        ("remark_bound_violations", 1),
+        ("type1_not_positive", 1),
+        ("type2_not_negative", 1),
+    ):
+        assert found[name].tolist() == [0, count], name
+    assert found["type2_first"].tolist() == [-1, -1]
+    assert found["type2_last"].tolist() == [-T, -T]
+    short = tables._summaries(accuracy[:, :6], result)
+    for name in ("early_accuracy", "accuracy_10", "accuracy_20", "early_moment"):
+        assert np.isnan(short[name]).all()
+
+
+def test_runs_of_another_study_are_neither_read_nor_replaced(study, tmp_path):
+    folder = run(replace(study, runs=1), tmp_path / "r", workers=1)
+    with pytest.raises(ResultsError, match="belongs to another study"):
+        folder.read_run(0, "other")
+    (folder.path / "run.json").unlink()
+    for name in ("curves.parquet", "runs.parquet"):
+        (folder.path / name).unlink()
+    before = (folder.runs / "00000.npz").read_bytes()
+    with pytest.raises(ResultsError, match=r"must be empty or a results folder with its run.json"):
+        run(replace(study, seed=7), tmp_path / "r", workers=1)
+    assert (folder.runs / "00000.npz").read_bytes() == before
+
+
+def test_sessions_add_up(study, tmp_path):
+    folder = Folder(tmp_path / "r")
+    for seconds in (3.0, 4.0):
+        with folder.opened(study):
+            folder.begin(study, {"command": "x"})
+            folder.finish(study, seconds=seconds, fresh_runs=2)
+    record = folder.record()
+    assert record["seconds"] == 7.0
+    assert [s["seconds"] for s in record["sessions"]] == [3.0, 4.0]
+
+
+def test_a_study_that_its_data_cannot_feed_is_refused_before_anything_is_written(study, blobs):
+    with pytest.raises(StudyError, match="at most the 40 training examples of the smallest class"):
+        runner.check_fits(replace(study, class_size=41), blobs)
+    empty = Dataset("x", blobs.x_train, blobs.y_train, blobs.x_test[:0], blobs.y_test[:0])
+    with pytest.raises(StudyError, match="must have test examples, got none"):
+        runner.check_fits(study, empty)
+
+
+@pytest.mark.usefixtures("study")
+def test_workers_end_with_their_parent(tmp_path):
+    (tmp_path / "many.toml").write_text(STUDY.replace("runs = 5", "runs = 100000"))
+    process = subprocess.Popen(
+        [COMMAND, "reproduce", "--study", tmp_path / "many.toml", "--out", tmp_path / "out"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    wait_for_runs(tmp_path / "out", 5)
+    workers = children_of(process.pid)
+    assert workers
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 20
+    while any(Path(f"/proc/{pid}").exists() for pid in workers) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not [pid for pid in workers if Path(f"/proc/{pid}").exists()]
+
+
+def children_of(pid: int) -> list[int]:
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = status.read_text().rsplit(")", 1)[1].split()
+            if int(fields[1]) == pid:
+                found.append(int(status.parent.name))
+    return found
+
+
+def wait_for_runs(out: Path, n: int) -> None:
+    deadline = time.monotonic() + 60
+    while len(list((out / "runs").glob("*.npz"))) < n and time.monotonic() < deadline:
+        time.sleep(0.05)
 
 
 def test_a_damaged_run_is_done_again(study, tmp_path, reference):
@@ -193,9 +305,7 @@ def test_ctrl_c_leaves_a_folder_that_goes_on(tmp_path):
         [COMMAND, "reproduce", "--study", tmp_path / "many.toml", "--out", out],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
-    deadline = time.monotonic() + 60
-    while len(list((out / "runs").glob("*.npz"))) < 5 and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_for_runs(out, 5)
     os.killpg(process.pid, signal.SIGINT)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr

@@ -115,6 +115,17 @@ def test_figures_and_lines_can_be_chosen():
         ("d = 2", 'd = 2, estimator = "mean"', "estimator must be one of coded_sum, memory"),
         ("d = 2", "d = 2, warm = true", "warm must go with the memory estimator"),
         ("[[figure]]", "[figure]", "figures must be written as [[figure]]"),
+        ('name = "one"', 'name = "../one"', "name must be 1 to 100 letters, digits"),
+        ('name = "one"', 'name = "/tmp/one"', "name must be 1 to 100 letters, digits"),
+        ('name = "one"', 'name = ""', "name must be 1 to 100 letters, digits"),
+        ('name = "one"', "name = 1", "name must be 1 to 100 letters, digits"),
+        ("[0.2, 0.6]", "[]", "p must have at least one value, got an empty list"),
+        ("c = 0.5", "c = true", "c must be a number, got True"),
+        ("d = 2", "d = 2.0", "d must be an integer, got 2.0"),
+        ("d = 2", 'd = 2, warm = "no"', "warm must be true or false, got 'no'"),
+        ("c = 0.5", 'c = "half"', "c must be a number, got 'half'"),
+        ("alpha = 0.5", "alpha = nan", "alpha must be in"),
+        ('name = "small"', 'name = "a"\ndataset = 3', "dataset must be a name or a path, got 3"),
         ("rounds = 3", "rounds = ", "is not valid TOML"),
     ],
 )
@@ -124,6 +135,15 @@ def test_mistakes_are_named(tmp_path, old, new, message):
         load(tmp_path, SMALL.replace(old, new, 1))
     assert message in str(caught.value)
     assert "study.toml" in str(caught.value)
+
+
+@pytest.mark.parametrize("curves", ["3", "[]", "[1]", '"all"'])
+def test_curves_must_be_a_list_of_tables(tmp_path, curves):
+    text = SMALL[: SMALL.index("curves = [")] + f"curves = {curves}\n"
+    with pytest.raises(StudyError, match=r"curve.* must be a (list of )?table"):
+        load(tmp_path, text)
+    with pytest.raises(StudyError, match="figures must be written as"):
+        load(tmp_path, 'name = "x"\nfigure = [1, 2]\n')
 
 
 def test_two_figures_of_one_name_and_a_missing_file_are_named(tmp_path):

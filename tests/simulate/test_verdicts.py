@@ -51,6 +51,12 @@ def test_equality():
     assert verdicts.equality([near], 0.01) == HOLDS
     assert verdicts.equality([near, far], 0.01) == FAILS
     assert verdicts.equality([component(1, 0.1)], 0.01) == UNDECIDED
+    # The interval straddles the tolerance, though it is far from 0.
+    assert verdicts.equality([component(10, 0.001)], 0.0105) == UNDECIDED
+    # One of many just beyond the tolerance is chance, not evidence.
+    beyond = Component("x", 0.0125, 0.001, 1000)
+    assert verdicts.equality([beyond], 0.01) == FAILS
+    assert verdicts.equality([beyond] + 99 * [near], 0.01) == UNDECIDED
     # Significantly different from 0, but within what counts as equal.
     assert verdicts.equality([component(5, 0.001)], 0.01) == HOLDS
 

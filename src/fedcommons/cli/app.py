@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 import typer
@@ -37,8 +38,14 @@ def _root(
     pass
 
 
+def _as_interrupt(_signum: int, _frame: object) -> None:
+    """What asks the process to end is treated like Ctrl-C: what is done is kept."""
+    raise KeyboardInterrupt
+
+
 def main() -> None:
     """Run the command; a user's mistake ends in a message and an exit code, not a traceback."""
+    signal.signal(signal.SIGTERM, _as_interrupt)
     try:
         app()
     except FedcommonsError as error:

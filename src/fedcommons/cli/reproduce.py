@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 
 from fedcommons.cli import exit_codes, terminal
-from fedcommons.errors import StudyError
 from fedcommons.simulate import provenance, runner, studies, tables
 from fedcommons.simulate.folder import Folder
 
@@ -63,31 +62,29 @@ def run_and_report(
     """Run what is missing, then make the tables, claims, figures and page."""
     from fedcommons.figures.report import write_report  # matplotlib is slow to import
 
-    about = provenance.about(provenance.command_line())
     dataset = runner.load_dataset(study.dataset)
-    if not len(dataset.y_test):
-        raise StudyError(f"dataset {study.dataset} must have test examples, got none")
+    runner.check_fits(study, dataset)
     start = time.perf_counter()
     with folder.opened(study):
-        folder.write_record(study, {**about, "complete": False})
-        with terminal.progress(f"{len(study.curves)} curves x {study.rounds} rounds, runs") as bar:
-            try:
+        folder.begin(study, provenance.about(provenance.command_line()))
+        try:
+            with terminal.progress(
+                f"{len(study.curves)} curves x {study.rounds} rounds, runs"
+            ) as bar:
                 fresh = runner.run_study(study, folder, workers=workers, on_progress=bar)
-            except KeyboardInterrupt:
-                typer.echo(
-                    f"fedcommons: interrupted; the finished runs are kept in {folder.path}: "
-                    "give the same command again to go on",
-                    err=True,
-                )
-                raise typer.Exit(exit_codes.INTERRUPTED) from None
-        tables.build(study, folder, n_test=len(dataset.y_test))
-        seconds = time.perf_counter() - start
-        folder.write_record(
-            study, {**about, "complete": True, "seconds": round(seconds, 1), "fresh_runs": fresh}
-        )
-        checked = write_report(folder)
+            tables.build(study, folder, n_test=len(dataset.y_test))
+            seconds = time.perf_counter() - start
+            folder.finish(study, seconds=round(seconds, 1), fresh_runs=fresh)
+            checked = write_report(folder)
+        except KeyboardInterrupt:
+            typer.echo(
+                f"fedcommons: interrupted; the finished runs are kept in {folder.path}: "
+                "give the same command again to go on",
+                err=True,
+            )
+            raise typer.Exit(exit_codes.INTERRUPTED) from None
     if as_json:
-        typer.echo(json.dumps({"folder": str(folder.path), **checked}, indent=2))
+        typer.echo(json.dumps({"folder": str(folder.path), **checked}, indent=2, allow_nan=False))
         return
     if checked["claims"]:
         terminal.print_claims(checked)

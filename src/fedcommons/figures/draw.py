@@ -24,6 +24,10 @@ def draw_all(study: Study, table: pyarrow.Table, folder: Path) -> dict[str, str]
             picture = PLOTS[figure.kind](figure, series.read(figure, table))
             for suffix in ("png", "svg"):
                 metadata = {"Date": None} if suffix == "svg" else None
-                picture.savefig(folder / f"{figure.name}.{suffix}", metadata=metadata)
+                file = folder / f"{figure.name}.{suffix}"
+                try:
+                    picture.savefig(file, metadata=metadata)
+                except OSError as error:
+                    raise ResultsError(f"{file} cannot be written: {error}") from None
         files[figure.name] = f"{folder.name}/{figure.name}.svg"
     return files

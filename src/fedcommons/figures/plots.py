@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 from matplotlib.ticker import MaxNLocator
 
+from fedcommons.checks import FloatArray
 from fedcommons.figures import style
 from fedcommons.figures.series import Series, panels
 from fedcommons.simulate.studies import Figure
@@ -26,7 +27,7 @@ def curves(figure: Figure, series: list[Series]) -> Picture:
     axes = picture.subplots(2, len(by_p), sharex=True, sharey="row", squeeze=False)
     last = len(series[0].mean("accuracy")) - 1
     for (top, bottom), (p, group) in zip(axes.T, by_p.items(), strict=True):
-        for s in group:
+        for s in sorted(group, key=lambda s: s.label in style.REFERENCES):  # references on top
             rounds = np.isfinite(s.mean("second_moment"))
             for panel, name, log, x in (
                 (top, "accuracy", False, np.arange(last + 1)),
@@ -90,28 +91,28 @@ def scalar_products(figure: Figure, series: list[Series]) -> Picture:
 
 
 def heterogeneity(figure: Figure, series: list[Series]) -> Picture:
-    """Before sharing, after it, and as Theorem 1 expects it."""
-    picture = Picture(figsize=(style.COLUMN_WIDTH, 2.6), layout="constrained")
+    """Before sharing, after it, and as the formula for these counts expects it."""
+    picture = Picture(figsize=(style.COLUMN_WIDTH, 2.7), layout="constrained")
     axes = picture.subplots()
-    for k, s in enumerate(series):
-        before, after, expected = (
-            s.mean(f"heterogeneity_{name}")[0] for name in ("before", "after", "after_expected")
-        )
-        axes.plot([before, after], [k, k], color="#cccccc", linewidth=1, zorder=1)
-        axes.plot(
-            before, k, "o", color=style.REFERENCE, markersize=4, label="before" if k == 0 else None
-        )
-        axes.errorbar(
-            after, k, xerr=s.half_width("heterogeneity_after")[0], fmt="o", markersize=4,
-            color=style.COLOURS[0], label="after sharing" if k == 0 else None,
-        )  # fmt: skip
-        axes.plot(
-            expected, k, "|", color=style.COLOURS[1], markersize=11, markeredgewidth=1.6,
-            label="expected" if k == 0 else None,
-        )  # fmt: skip
+    rows = np.arange(len(series))
+
+    def values(name: str) -> FloatArray:
+        return np.array([s.mean(f"heterogeneity_{name}")[0] for s in series])
+
+    before, after = values("before"), values("after")
+    axes.hlines(rows, after, before, color="#cccccc", linewidth=1, zorder=1)
+    axes.plot(before, rows, "o", color=style.REFERENCE, markersize=4, label="before")
+    widths = [s.half_width("heterogeneity_after")[0] for s in series]
+    axes.errorbar(
+        after, rows, xerr=widths, fmt="o", markersize=4, color=style.COLOURS[0],
+        label="after sharing",
+    )  # fmt: skip
+    axes.plot(
+        values("after_expected"), rows, "|", color=style.COLOURS[1], markersize=11,
+        markeredgewidth=1.6, label="expected",
+    )  # fmt: skip
     axes.set_yticks(
-        range(len(series)),
-        [f"{s.label}, ({s.curve.proportion:g}, {s.curve.copies})" for s in series],
+        rows, [f"{s.label}, ({s.curve.proportion:g}, {s.curve.copies})" for s in series]
     )
     axes.invert_yaxis()
     axes.set_xlim(left=0)
@@ -122,41 +123,55 @@ def heterogeneity(figure: Figure, series: list[Series]) -> Picture:
 
 
 def second_moment(figure: Figure, series: list[Series]) -> Picture:
-    """The reduction of the second moment in each round, its expectation, and its bounds."""
+    """The second moment beside its exact value, and its reduction beside expectation and bounds."""
     by_p = panels(series)
     if len(by_p) == 1:  # then a panel for each line
         columns = [(s.label, [s]) for s in series]
     else:
         columns = [(f"p = {p:g}", group) for p, group in by_p.items()]
     labels = list(dict.fromkeys(s.label for s in series))
-    picture = Picture(figsize=(style.FULL_WIDTH, 2.7), layout="constrained")
-    axes = picture.subplots(1, len(columns), sharex=True, sharey=True, squeeze=False)[0]
-    looks = (
-        ("reduction", "for the run's placement", "-"),
-        ("reduction_expected", "expected over the sharing", (0, (1, 1))),
+    picture = Picture(figsize=(style.FULL_WIDTH, 4.4), layout="constrained")
+    axes = picture.subplots(2, len(columns), sharex=True, sharey="row", squeeze=False)
+    reductions = (
+        ("reduction", "reduction by this sharing", "-"),
+        ("reduction_expected", "expected over the sharing", (0, (1, 2))),
         ("remark_bound", "Remark's bound", "-."),
         ("theorem2_bound", "Theorem 2's bound", "--"),
     )
-    for panel, (title, group) in zip(axes, columns, strict=True):
+    for (top, bottom), (title, group) in zip(axes.T, columns, strict=True):
         for s in group:
-            for name, _, dashes in looks:
+            colour = style.colour(s.label, labels)
+            x = np.flatnonzero(np.isfinite(s.mean("second_moment")))
+            style.band(
+                top, x, s.mean("second_moment")[x], s.half_width("second_moment")[x], colour,
+                log=True, linewidth=0.8,
+            )  # fmt: skip
+            exact = s.mean("second_moment_exact")[x]
+            top.plot(x, exact, color="black", linestyle=(0, (1, 2)), linewidth=1)
+            for name, _, dashes in reductions:
                 y = s.mean(name)
-                rounds = np.isfinite(y)
-                panel.plot(
-                    np.flatnonzero(rounds), y[rounds], linestyle=dashes,
-                    color=style.colour(s.label, labels), linewidth=1.0,
+                rounds = np.flatnonzero(np.isfinite(y))
+                dotted = name == "reduction_expected"
+                bottom.plot(
+                    rounds, y[rounds], linestyle=dashes, linewidth=1.0,
+                    color="black" if dotted else colour,
                 )  # fmt: skip
-        panel.set_title(title)
-        panel.set_xlabel("communication round")
-        panel.set_yscale("log")
-    axes[0].set_ylabel("reduction of the second moment")
+        top.set_title(title)
+        bottom.set_xlabel("communication round")
+        top.set_yscale("log")
+        bottom.set_yscale("log")
+        bottom.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axes[0, 0].set_ylabel(r"second moment $|\hat g|^2$")
+    axes[1, 0].set_ylabel("reduction of it")
     keys = [
-        axes[0].plot([], [], color="black", linestyle=dashes, label=words)[0]
-        for _, words, dashes in looks
-    ]
+        axes[0, 0].plot([], [], color="black" if "exp" in words else "#777777", linestyle=dashes,
+                        label=words)[0]
+        for _, words, dashes in reductions
+    ]  # fmt: skip
+    keys[1].set_label("exact / expected (dotted)")
     if len(by_p) > 1:
         keys += [
-            axes[0].plot([], [], color=style.colour(n, labels), label=f"(c, d) = {n}")[0]
+            axes[0, 0].plot([], [], color=style.colour(n, labels), label=f"(c, d) = {n}")[0]
             for n in labels
         ]
     picture.legend(handles=keys, loc="outside upper center", ncols=4)
@@ -215,7 +230,8 @@ def _footer(picture: Picture, figure: Figure, series: list[Series]) -> None:
     runs = series[0].runs
     text = f"{figure.title}. Mean of {runs} run{'s' * (runs != 1)}, with 95 % intervals."
     width = int(picture.get_figwidth() * 17)
-    picture.supxlabel(textwrap.fill(text, width), fontsize=7, color="#333333")
+    text = textwrap.fill(text, width).replace("$", r"\$")  # a title is not mathematics
+    picture.supxlabel(text, fontsize=7, color="#333333")
 
 
 PLOTS: dict[str, Callable[[Figure, list[Series]], Picture]] = {

@@ -1,7 +1,7 @@
 """What chance decides in one run: the training set, who owns and shares what, who straggles.
 
 Streams are named by what a draw may depend on. All curves of a run share the training set, curves
-with the same partition share the owners, curves with the same c the mask, and all curves share the
+with the same partition share the owners, those with the same c besides the mask, and all share the
 uniform numbers behind the stragglers: curves with the same p see the same stragglers.
 """
 

@@ -3,8 +3,9 @@
 From zero weights the model is always X^T A with one coefficient per example and class, so a run
 needs the products of its M training examples with each other and with the test set once. After
 that a round is a small product (training scores) and a large one (test scores) for all curves
-together. Products are float32, statistics float64. Axes inside: (class, curve, example), so that
-the classes of a score lie in separate planes and the largest is found by elementwise maxima.
+together. Products and sums over examples are float32, sums of these float64. Axes inside: (class,
+curve, example), so that the classes of a score lie in separate planes and the largest is found by
+elementwise maxima.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from fedcommons.checks import BoolArray, FloatArray, IntArray
 from fedcommons.datasets import Dataset
 from fedcommons.simulate import draws
 from fedcommons.simulate.curves import Curve
-from fedcommons.simulate.result import THEORY, RunResult
+from fedcommons.simulate.result import THEOREM2, THEORY, RunResult
 from fedcommons.theory import scalar_products, second_moment, variance_reduction
 from fedcommons.theory.scalar_products import PairSums, Sum
 
@@ -336,6 +337,7 @@ class _Theory:
         self.members = [by_class] if np.array_equal(by_class, by_owner) else [by_class, by_owner]
         self.rounds: list[list[npt.NDArray[np.floating]]] = []
         self.variances: list[FloatArray] = []
+        self.in_theorem = [np.array_equal(shared[k].owner, labels) for k in asked]
 
     def _membership(self, groups: Sequence[IntArray]) -> Float32:
         """(curves, blocks, M), with as many blocks as the curve with most groups needs."""
@@ -377,6 +379,8 @@ class _Theory:
                 ),
                 axis=1,
             )
+            if not self.in_theorem[k]:  # Theorem 2 is stated for owner = class
+                result[k][:, [THEORY.index(name) for name in THEOREM2]] = np.nan
         return result
 
     def _columns_of(

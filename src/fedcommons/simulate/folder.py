@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,8 @@ from fedcommons.npz import read_npz
 from fedcommons.simulate import studies
 from fedcommons.simulate.result import RunResult
 from fedcommons.simulate.studies import Study
+
+logger = logging.getLogger(__name__)
 
 FORMAT = "fedcommons.results"
 VERSION = 1
@@ -58,25 +61,44 @@ class Folder:
     def _check_is_for(self, study: Study) -> None:
         if self._record_path.exists():
             found = self.record()
-            if found["digest"] != study.digest:
+            if found["digest"] != study.digest and any(self.runs.glob("*.npz")):
                 raise ResultsError(
                     f"folder {self.path} holds the results of another study "
                     f"({found['study']['name']}, seed {found['study']['seed']}, "
                     f"digest {found['digest'][:12]}, this is {study.digest[:12]}); choose another "
                     "folder with --out, or remove it"
                 )
-        elif any(entry != self.runs for entry in self.path.iterdir()):
+        elif any(entry != self.runs for entry in self.path.iterdir()) or any(
+            self.runs.glob("*.npz")
+        ):
             raise ResultsError(
-                f"folder {self.path} must be empty or a results folder, got other files in it"
+                f"folder {self.path} must be empty or a results folder with its run.json, "
+                "got other files in it"
             )
 
-    def write_record(self, study: Study, about: dict[str, Any]) -> None:
+    def begin(self, study: Study, about: dict[str, Any]) -> None:
+        """Record that a session works on the study: earlier sessions stay recorded."""
+        sessions = self.record().get("sessions", []) if self._record_path.exists() else []
+        self._write_record(study, about, [*sessions, {**about, "complete": False}])
+
+    def finish(self, study: Study, *, seconds: float, fresh_runs: int) -> None:
+        """Record that the session came to its end."""
+        sessions = self.record()["sessions"]
+        about = {k: v for k, v in sessions[-1].items() if k != "complete"}
+        sessions[-1] |= {"complete": True, "seconds": seconds, "fresh_runs": fresh_runs}
+        total = round(sum(session.get("seconds", 0) for session in sessions), 1)
+        self._write_record(study, {**about, "complete": True, "seconds": total}, sessions)
+
+    def _write_record(
+        self, study: Study, about: dict[str, Any], sessions: list[dict[str, Any]]
+    ) -> None:
         content = {
             "format": FORMAT,
             "version": VERSION,
             "digest": study.digest,
             "study": study.as_dict(),
             **about,
+            "sessions": sessions,
         }
         self.write_text("run.json", json.dumps(content, indent=2) + "\n")
 
@@ -92,6 +114,8 @@ class Folder:
             raise ResultsError(f"{self._record_path} cannot be read: {error}") from None
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             raise ResultsError(f"{self._record_path} is not a record of fedcommons results")
+        if not isinstance(content.get("study"), dict) or "digest" not in content:
+            raise ResultsError(f"{self._record_path} must hold the study and its digest")
         if content.get("version") != VERSION:
             raise ResultsError(
                 f"{self.path} must be results of version {VERSION}, got {content.get('version')}"
@@ -108,10 +132,13 @@ class Folder:
         if not path.exists():
             return False
         try:
-            self.read_run(run, digest)
-        except ResultsError:
+            found = read_npz(path, ("digest", *RunResult.names()), ResultsError)
+        except ResultsError as error:
+            logger.warning("%s; it is done again", error)
             path.unlink()
             return False
+        if str(found["digest"]) != digest:
+            raise ResultsError(f"{path} belongs to another study")
         return True
 
     def write_run(self, run: int, digest: str, result: RunResult) -> None:
@@ -135,8 +162,11 @@ class Folder:
 
     def write_table(self, name: str, table: pyarrow.Table) -> None:
         part = self.path / f"{name}.part"
-        pyarrow.parquet.write_table(table, part)
-        part.replace(self.path / name)
+        try:
+            pyarrow.parquet.write_table(table, part)
+            part.replace(self.path / name)
+        except OSError as error:
+            raise ResultsError(f"{self.path / name} cannot be written: {error}") from None
 
     def read_table(self, name: str) -> pyarrow.Table:
         try:

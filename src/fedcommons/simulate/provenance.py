@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import subprocess
 import sys
 from importlib import metadata
@@ -16,7 +17,7 @@ PACKAGES = ("fedcommons", "numpy", "scipy", "pyarrow", "matplotlib")
 def about(command: list[str]) -> dict[str, Any]:
     """What to write beside the results."""
     return {
-        "command": " ".join(command),
+        "command": shlex.join(command),
         "versions": {
             "python": platform.python_version(),
             **{name: metadata.version(name) for name in PACKAGES},

@@ -51,3 +51,11 @@ THEORY = (
     "shared_margin",
     "remark_margin",  # the Remark's premise: must be >= 0
 )
+
+THEOREM2 = (  # NaN unless every client owns one class whole, as the theorem supposes
+    "theorem2_bound",
+    "remark_bound",
+    "mixed_margin",
+    "shared_margin",
+    "remark_margin",
+)

@@ -12,6 +12,8 @@ import itertools
 import multiprocessing
 import os
 import signal
+import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -22,7 +24,7 @@ from threadpoolctl import threadpool_limits
 
 from fedcommons import checks, datasets
 from fedcommons.datasets import Dataset
-from fedcommons.errors import FedcommonsError
+from fedcommons.errors import FedcommonsError, StudyError
 from fedcommons.simulate import example_space, primal
 from fedcommons.simulate.draws import TrainingSet
 from fedcommons.simulate.example_space import Evaluation
@@ -47,7 +49,9 @@ def run_study(
     `on_progress(done, total)` is called at the start and after every run, with the runs that were
     there already counted as done.
     """
-    n_workers = checks.integer("workers", workers or os.cpu_count() or 1, low=1)
+    n_workers = checks.integer(
+        "workers", (os.cpu_count() or 1) if workers is None else workers, low=1
+    )
     digest = study.digest
     missing = [run for run in range(study.runs) if not folder.has_run(run, digest)]
     done = study.runs - len(missing)
@@ -59,7 +63,12 @@ def run_study(
             on_progress(done, study.runs)
         return len(missing)
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(min(n_workers, len(missing)), mp_context=context)
+    pool = ProcessPoolExecutor(
+        min(n_workers, len(missing)),
+        mp_context=context,
+        initializer=_end_with_parent,
+        initargs=(os.getpid(),),
+    )
     waiting: set[Future[None]] = set()
     todo = iter(missing)
     try:
@@ -93,6 +102,29 @@ def _interrupts_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _end_with_parent(parent: int) -> None:
+    """End this worker soon after the parent is gone, however that ended."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def check_fits(study: Study, dataset: Dataset) -> None:
+    """Refuse a study that its dataset cannot feed, before anything is written."""
+    if not len(dataset.y_test):
+        raise StudyError(f"dataset {study.dataset} must have test examples, got none")
+    smallest = int(np.bincount(dataset.y_train, minlength=dataset.n_classes).min())
+    if study.class_size > smallest:
+        raise StudyError(
+            f"class_size must be at most the {smallest} training examples of the smallest class, "
+            f"got {study.class_size}"
+        )
 
 
 def load_dataset(name: str) -> Dataset:

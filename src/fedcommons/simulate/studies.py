@@ -6,12 +6,15 @@ import difflib
 import hashlib
 import json
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
+
+import numpy as np
 
 from fedcommons import checks
 from fedcommons.errors import ArgumentError, DataError, StudyError
@@ -44,8 +47,11 @@ CURVE_KEYS = {  # key in the file -> field of a curve
     "learning_rate": "learning_rate",
     "decay": "decay",
 }
+FIELD_TYPES: dict[str, type] = get_type_hints(Curve)
+TYPE_NAMES = {float: "a number", int: "an integer", str: "a string", bool: "true or false"}
 FIGURE_KEYS = ("name", "kind", "title", "curves", *CURVE_KEYS)
-ENGINE_VERSION = 1  # raised when the numbers that a study gives change
+ENGINE_VERSION = 2  # raised when the numbers that a study gives change
+FIGURE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +127,7 @@ class Study:
         """What the numbers of a run depend on; the number of runs is not part of it."""
         content = {
             "version": ENGINE_VERSION,
+            "numpy": np.__version__,  # its products may round differently in another version
             "engine": self.engine,
             "dataset": self.dataset_digest or self.dataset,
             "clients": self.clients,
@@ -207,12 +214,17 @@ def parse(content: Mapping[str, Any]) -> Study:
     shared = {key: content[key] for key in ("learning_rate", "decay") if key in content}
     entries = content.get("figure", [])
     if not isinstance(entries, list):
-        raise StudyError("figures must be written as [[figure]]")
+        raise StudyError(f"figures must be written as [[figure]], got {entries!r}")
+    if not isinstance(content.get("dataset", ""), str):
+        raise StudyError(f"dataset must be a name or a path, got {content['dataset']!r}")
     settings = {
         key: content[key]
         for key in ("dataset", "clients", "class_size", "rounds", "runs", "seed", "engine")
         if key in content
     }
+    for entry in entries:
+        if not isinstance(entry, Mapping):
+            raise StudyError(f"figures must be written as [[figure]], got {entry!r}")
     names = [entry.get("name") for entry in entries]
     for name in names:
         if names.count(name) > 1:
@@ -245,6 +257,12 @@ def _figure(entry: Mapping[str, Any], shared: Mapping[str, Any]) -> Figure:
             raise StudyError(f"{where} must have the key {key!r}")
     if entry["kind"] not in KINDS:
         raise StudyError(f"{where}: kind must be one of {', '.join(KINDS)}, got {entry['kind']!r}")
+    if not isinstance(name, str) or not FIGURE_NAME.fullmatch(name):
+        raise StudyError(
+            f"{where}: name must be 1 to 100 letters, digits, '.', '_' or '-': files are named so"
+        )
+    if not isinstance(entry["curves"], list) or not entry["curves"]:
+        raise StudyError(f"{where}: curves must be a list of tables, got {entry['curves']!r}")
     base = {**shared, **{key: entry[key] for key in CURVE_KEYS if key in entry}}
     lines = []
     for written in entry["curves"]:
@@ -263,6 +281,8 @@ def _choices(options: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
     choices: list[dict[str, Any]] = [{}]
     for key, value in options.items():
         values = value if isinstance(value, list) else [value]
+        if not values:
+            raise StudyError(f"{key} must have at least one value, got an empty list")
         choices = [{**choice, key: v} for choice in choices for v in values]
     return choices
 
@@ -273,9 +293,14 @@ def _curve(choice: Mapping[str, Any], where: str) -> Curve:
         fields.pop("alpha", None)
     if "partition" not in fields:
         raise StudyError(f"{where} must have the key 'partition'")
-    for field, kind in Curve.__annotations__.items():
-        if field in fields and kind == "float" and isinstance(fields[field], int):
-            fields[field] = float(fields[field])
+    for key, field in CURVE_KEYS.items():
+        if field not in fields:
+            continue
+        value, wanted = fields[field], FIELD_TYPES[field]
+        if wanted is float and type(value) is int:
+            fields[field] = value = float(value)
+        if type(value) is not wanted:
+            raise StudyError(f"{where}: {key} must be {TYPE_NAMES[wanted]}, got {value!r}")
     try:
         return Curve(**fields)
     except ArgumentError as error:

@@ -6,14 +6,16 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow
 
-from fedcommons.checks import FloatArray
+from fedcommons.checks import BoolArray, FloatArray
 from fedcommons.simulate.folder import Folder
 from fedcommons.simulate.result import THEORY, RunResult
 from fedcommons.simulate.studies import Study
 
 EARLY = slice(1, 21)  # rounds 1-20: how fast a curve converges
+LATE = 10  # from this round on a good method has caught up
 
 
 class _Moments:
@@ -43,6 +45,7 @@ def build(study: Study, folder: Folder, n_test: int) -> None:
     measures = ("accuracy", "second_moment", "second_moment_exact", "gradient_norm2")
     moments = {name: _Moments() for name in (*measures, "heterogeneity", "theory")}
     summaries: dict[str, list[FloatArray]] = {name: [] for name in SUMMARIES}
+    late: list[npt.NDArray[np.float32]] = []
     digest = study.digest
     for run in range(study.runs):
         result = folder.read_run(run, digest)
@@ -57,8 +60,9 @@ def build(study: Study, folder: Folder, n_test: int) -> None:
         moments["theory"].add(result.theory)
         for name, values in _summaries(accuracy, result).items():
             summaries[name].append(values)
+        late.append(accuracy[:, LATE:].astype(np.float32))
     folder.write_table("curves.parquet", _curve_table(study, moments))
-    folder.write_table("runs.parquet", _run_table(study, summaries))
+    folder.write_table("runs.parquet", _run_table(study, summaries, late))
 
 
 def _with_theory_for_all(study: Study, result: RunResult) -> RunResult:
@@ -115,7 +119,8 @@ SUMMARIES = (
     "moment_ratio",  # mean over rounds of |g^|^2 / E|g^|^2
     "theorem2_violations",  # rounds in which the reduction is below the bound
     "assumption1_violations",
-    "remark_violations",
+    "remark_violations",  # rounds in which the Remark's premise fails
+    "remark_bound_violations",  # rounds in which it holds and the bound does not
     "type1_not_positive",
     "type2_not_negative",
     "type2_first",
@@ -127,34 +132,42 @@ SUMMARIES = (
 
 def _summaries(accuracy: FloatArray, result: RunResult) -> dict[str, FloatArray]:
     """The `SUMMARIES` of one run: (C,) each."""
-    T = accuracy.shape[1] - 1
+    C, T = accuracy.shape[0], accuracy.shape[1] - 1
+    unknown = np.full(C, np.nan)  # a study may have too few rounds
     theory = dict(zip(THEORY, np.moveaxis(result.theory, 2, 0), strict=True))
-    absent = np.isnan(theory["type1"][:, 0])
 
-    def count(violated: FloatArray) -> FloatArray:
+    def count(violated: BoolArray, *columns: str) -> FloatArray:
+        """Violating rounds; NaN where a column that they rest on was not computed."""
+        absent = np.any([np.isnan(theory[name]).any(axis=1) for name in columns], axis=0)
         return np.where(absent, np.nan, violated.sum(axis=1))
 
-    # Float32 products leave relative errors near 1e-6: equality counts as no violation.
-    slack = 1e-5 * np.abs(theory["theorem2_bound"])
+    def below(bound: str) -> BoolArray:
+        # Float32 products leave relative errors near 1e-6: equality counts as no violation.
+        return theory["reduction"] < theory[bound] - 1e-5 * np.abs(theory[bound])
+
+    premise = theory["remark_margin"] >= 0
     margin = np.minimum(theory["mixed_margin"], theory["shared_margin"])
     return {
-        "early_accuracy": accuracy[:, EARLY].mean(axis=1),
-        "accuracy_10": accuracy[:, min(10, T)],
-        "accuracy_20": accuracy[:, min(20, T)],
+        "early_accuracy": accuracy[:, EARLY].mean(axis=1) if T >= 20 else unknown,
+        "accuracy_10": accuracy[:, 10] if T >= 10 else unknown,
+        "accuracy_20": accuracy[:, 20] if T >= 20 else unknown,
         "final_accuracy": accuracy[:, -1],
         "initial_moment_exact": result.second_moment_exact[:, 0],
-        "early_moment": result.second_moment[:, :20].mean(axis=1),
+        "early_moment": result.second_moment[:, :20].mean(axis=1) if T >= 20 else unknown,
         "initial_norm2": result.gradient_norm2[:, 0],
         "heterogeneity_before": result.heterogeneity[:, 0],
         "heterogeneity_after": result.heterogeneity[:, 1],
         "heterogeneity_expected": result.heterogeneity[:, 2],
         "projection": result.projection.mean(axis=1),
         "moment_ratio": (result.second_moment / result.second_moment_exact).mean(axis=1),
-        "theorem2_violations": count(theory["reduction"] < theory["theorem2_bound"] - slack),
-        "assumption1_violations": count(margin < 0),
-        "remark_violations": count(theory["remark_margin"] < 0),
-        "type1_not_positive": count(theory["type1"] <= 0),
-        "type2_not_negative": count(theory["type2"] >= 0),
+        "theorem2_violations": count(below("theorem2_bound"), "theorem2_bound"),
+        "assumption1_violations": count(margin < 0, "mixed_margin", "shared_margin"),
+        "remark_violations": count(~premise, "remark_margin"),
+        "remark_bound_violations": count(
+            premise & below("remark_bound"), "remark_margin", "remark_bound"
+        ),
+        "type1_not_positive": count(theory["type1"] <= 0, "type1"),
+        "type2_not_negative": count(theory["type2"] >= 0, "type2"),
         "type2_first": theory["type2"][:, 0],
         "type2_last": theory["type2"][:, -1],
         "initial_reduction": theory["reduction_expected"][:, 0],
@@ -162,7 +175,11 @@ def _summaries(accuracy: FloatArray, result: RunResult) -> dict[str, FloatArray]
     }
 
 
-def _run_table(study: Study, summaries: dict[str, list[FloatArray]]) -> pyarrow.Table:
+def _run_table(
+    study: Study,
+    summaries: dict[str, list[FloatArray]],
+    late: list[npt.NDArray[np.float32]],
+) -> pyarrow.Table:
     """One row per run and curve."""
     curves = study.curves
     columns: dict[str, Any] = {
@@ -170,6 +187,7 @@ def _run_table(study: Study, summaries: dict[str, list[FloatArray]]) -> pyarrow.
         "curve": [curve.key for curve in curves] * study.runs,
     }
     columns |= {name: np.concatenate(values) for name, values in summaries.items()}
+    columns["late_accuracies"] = list(np.concatenate(late))  # of the rounds from LATE on
     return pyarrow.table(columns)
 
 
