@@ -223,7 +223,7 @@ def small_study(runs: int) -> float:
 def memory_of(runs: int) -> float:
     """Peak memory of a process that runs a small study of so many runs, in MB."""
     code = f"""
-import resource, tempfile
+import tempfile
 from dataclasses import replace
 from fedcommons.simulate import runner, studies, tables
 from fedcommons.simulate.folder import Folder
@@ -234,12 +234,13 @@ with tempfile.TemporaryDirectory() as path:
         folder.begin(study, {{}})
         runner.run_study(study, folder, workers=1)
         tables.build(study, folder, 10_000)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+lines = open("/proc/self/status").read().splitlines()
+print(next(line.split()[1] for line in lines if line.startswith("VmHWM")))
 """
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    return float(result.stdout)
+    return float(result.stdout) / 1024
 
 
 def frameworks() -> dict[str, Any]:

@@ -64,7 +64,9 @@ def table(changes=lambda curve, values: values, study=STUDY):
             "run": np.repeat(np.arange(RUNS), len(study.curves)),
             "curve": [c.key for c in study.curves] * RUNS,
             **{name: np.stack(v, axis=1).ravel() for name, v in columns.items()},
-            "late_accuracies": list(np.stack(late, axis=1).reshape(-1, 41)),
+            "late_accuracies": pyarrow.FixedSizeListArray.from_arrays(
+                pyarrow.array(np.stack(late, axis=1).ravel()), 41
+            ),
         }
     )
 

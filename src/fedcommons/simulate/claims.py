@@ -80,7 +80,8 @@ class Evidence:
         self.place = {curve: k for k, curve in enumerate(study.curves)}
         n_runs = runs.num_rows // len(study.curves)
         shape = (n_runs, len(study.curves))
-        self.late = np.array(runs["late_accuracies"].to_pylist()).reshape(*shape, -1)
+        late = runs["late_accuracies"].combine_chunks()
+        self.late = late.flatten().to_numpy().reshape(*shape, late.type.list_size)
         self.columns = {
             name: runs[name].to_numpy().reshape(shape)
             for name in runs.column_names

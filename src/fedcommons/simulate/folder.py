@@ -14,7 +14,7 @@ import fcntl
 import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -160,10 +160,18 @@ class Folder:
             raise ResultsError(f"{self._run_path(run)} belongs to another study")
         return RunResult(**arrays)
 
-    def write_table(self, name: str, table: pyarrow.Table) -> None:
+    def write_tables(self, name: str, tables: Iterable[pyarrow.Table]) -> None:
+        """Write one file of tables that follow each other, holding one in memory at a time."""
         part = self.path / f"{name}.part"
         try:
-            pyarrow.parquet.write_table(table, part)
+            with contextlib.ExitStack() as stack:
+                writer = None
+                for table in tables:
+                    if writer is None:
+                        writer = stack.enter_context(
+                            pyarrow.parquet.ParquetWriter(part, table.schema)
+                        )
+                    writer.write_table(table)
             part.replace(self.path / name)
         except OSError as error:
             raise ResultsError(f"{self.path / name} cannot be written: {error}") from None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow
 
 from fedcommons.checks import BoolArray, FloatArray
@@ -41,28 +41,27 @@ class _Moments:
 
 
 def build(study: Study, folder: Folder, n_test: int) -> None:
-    """Write curves.parquet and runs.parquet from the finished runs."""
+    """Write curves.parquet and runs.parquet from the finished runs, one run at a time."""
     measures = ("accuracy", "second_moment", "second_moment_exact", "gradient_norm2")
     moments = {name: _Moments() for name in (*measures, "heterogeneity", "theory")}
-    summaries: dict[str, list[FloatArray]] = {name: [] for name in SUMMARIES}
-    late: list[npt.NDArray[np.float32]] = []
     digest = study.digest
-    for run in range(study.runs):
-        result = folder.read_run(run, digest)
-        accuracy = result.correct / n_test
-        moments["accuracy"].add(accuracy)
-        for name in ("second_moment", "second_moment_exact", "gradient_norm2"):
-            values = getattr(result, name)
-            # There is no estimate after the last round.
-            moments[name].add(np.concatenate([values, np.full((len(values), 1), np.nan)], axis=1))
-        moments["heterogeneity"].add(result.heterogeneity)
-        result = _with_theory_for_all(study, result)
-        moments["theory"].add(result.theory)
-        for name, values in _summaries(accuracy, result).items():
-            summaries[name].append(values)
-        late.append(accuracy[:, LATE:].astype(np.float32))
-    folder.write_table("curves.parquet", _curve_table(study, moments))
-    folder.write_table("runs.parquet", _run_table(study, summaries, late))
+
+    def run_tables() -> Iterator[pyarrow.Table]:
+        for run in range(study.runs):
+            result = _with_theory_for_all(study, folder.read_run(run, digest))
+            accuracy = result.correct / n_test
+            moments["accuracy"].add(accuracy)
+            for name in ("second_moment", "second_moment_exact", "gradient_norm2"):
+                values = getattr(result, name)
+                # There is no estimate after the last round.
+                nothing = np.full((len(values), 1), np.nan)
+                moments[name].add(np.concatenate([values, nothing], axis=1))
+            moments["heterogeneity"].add(result.heterogeneity)
+            moments["theory"].add(result.theory)
+            yield _run_table(study, run, accuracy, result)
+
+    folder.write_tables("runs.parquet", run_tables())
+    folder.write_tables("curves.parquet", [_curve_table(study, moments)])
 
 
 def _with_theory_for_all(study: Study, result: RunResult) -> RunResult:
@@ -175,20 +174,21 @@ def _summaries(accuracy: FloatArray, result: RunResult) -> dict[str, FloatArray]
     }
 
 
-def _run_table(
-    study: Study,
-    summaries: dict[str, list[FloatArray]],
-    late: list[npt.NDArray[np.float32]],
-) -> pyarrow.Table:
-    """One row per run and curve."""
-    curves = study.curves
-    columns: dict[str, Any] = {
-        "run": np.repeat(np.arange(study.runs), len(curves)),
-        "curve": [curve.key for curve in curves] * study.runs,
-    }
-    columns |= {name: np.concatenate(values) for name, values in summaries.items()}
-    columns["late_accuracies"] = list(np.concatenate(late))  # of the rounds from LATE on
-    return pyarrow.table(columns)
+def _run_table(study: Study, run: int, accuracy: FloatArray, result: RunResult) -> pyarrow.Table:
+    """One row per curve of one run."""
+    late = accuracy[:, LATE:].astype(np.float32)  # of the rounds from LATE on
+    if late.shape[1] == 0:
+        late = np.full((len(accuracy), 1), np.nan, np.float32)
+    return pyarrow.table(
+        {
+            "run": np.full(len(study.curves), run),
+            "curve": [curve.key for curve in study.curves],
+            **_summaries(accuracy, result),
+            "late_accuracies": pyarrow.FixedSizeListArray.from_arrays(
+                pyarrow.array(late.ravel()), late.shape[1]
+            ),
+        }
+    )
 
 
 def _at(values: FloatArray | float, k: int) -> FloatArray:
