@@ -26,8 +26,8 @@ from fedcommons.theory import scalar_products, second_moment, variance_reduction
 from fedcommons.theory.scalar_products import PairSums, Sum
 
 Float32 = npt.NDArray[np.float32]
-TEST_BLOCK = 1024  # test examples scored at once, and
-MODELS_AT_ONCE = 246  # models (curves x rounds): large products whose scores stay in the cache
+TEST_BLOCK = 512  # test examples scored at once, and
+MODELS_AT_ONCE = 256  # models (curves x rounds): large products whose scores stay in the cache
 
 
 class Evaluation:
