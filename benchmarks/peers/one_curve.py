@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from fedcommons import datasets
-from fedcommons.simulate import draws, example_space
+from fedcommons.simulate import draws, example_space, scoring
 from fedcommons.simulate.curves import Curve
 
 CURVE = Curve("single-class", 0.0, 0.5, 0.2, 3)
@@ -76,7 +76,7 @@ class Softmax(torch.nn.Linear):
 def fedcommons_accuracy(rounds: int) -> np.ndarray:
     """The test accuracy after every round by this project's engine: (rounds,)."""
     dataset = datasets.mnist()
-    test = example_space.Evaluation(dataset)
+    test = scoring.Evaluation(dataset)
     sizes = {"n_clients": N, "class_size": CLASS_SIZE, "n_rounds": rounds}
     result = example_space.simulate_run(dataset, test, [CURVE], **sizes, **DRAW)
     return result.correct[0, 1:] / len(dataset.y_test)

@@ -7,9 +7,9 @@ from fedcommons import coding, estimators
 from fedcommons.errors import ArgumentError
 from fedcommons.simulate import draws, example_space, primal
 from fedcommons.simulate.curves import Curve
-from fedcommons.simulate.example_space import Evaluation
 from fedcommons.simulate.result import THEOREM2, THEORY
 from fedcommons.simulate.runner import _softmax_task
+from fedcommons.simulate.scoring import Evaluation
 from fedcommons.tasks import softmax
 from fedcommons.theory import lambdas, scalar_products, second_moment, variance_reduction
 from tests.reference import loops, training

@@ -21,29 +21,12 @@ from fedcommons.checks import BoolArray, FloatArray, IntArray
 from fedcommons.datasets import Dataset
 from fedcommons.simulate import draws
 from fedcommons.simulate.curves import Curve
-from fedcommons.simulate.result import THEOREM2, THEORY, RunResult
-from fedcommons.theory import scalar_products, second_moment, variance_reduction
-from fedcommons.theory.scalar_products import PairSums, Sum
+from fedcommons.simulate.result import THEORY, RunResult
+from fedcommons.simulate.scoring import Evaluation, Scorer
+from fedcommons.simulate.theory_columns import TheoryColumns
+from fedcommons.theory import second_moment
 
 Float32 = npt.NDArray[np.float32]
-TEST_BLOCK = 512  # test examples scored at once, and
-MODELS_AT_ONCE = 256  # models (curves x rounds): large products whose scores stay in the cache
-
-
-class Evaluation:
-    """The test set, sorted by label so that a block of it has one true class."""
-
-    def __init__(self, dataset: Dataset) -> None:
-        order = np.argsort(dataset.y_test, kind="stable")
-        labels = dataset.y_test[order]
-        self.inputs: Float32 = np.ascontiguousarray(dataset.inputs("test", order).T)
-        self.n_classes = dataset.n_classes
-        self.blocks: list[tuple[int, slice]] = []
-        for label in range(dataset.n_classes):
-            start, stop = np.searchsorted(labels, [label, label + 1])
-            self.blocks += [
-                (label, slice(a, min(a + TEST_BLOCK, stop))) for a in range(start, stop, TEST_BLOCK)
-            ]
 
 
 class _Memory:
@@ -139,13 +122,13 @@ def simulate_run(
                 memory.last = memory.answers(initial)
             memories[k] = memory
     asked = [k for k, curve in enumerate(curves) if curve in theory_for]
-    theory = _Theory(curves, shared, asked, data.labels) if asked else None
+    theory = TheoryColumns(curves, shared, asked, data.labels) if asked else None
 
     A = np.zeros((L, C, M), np.float32)
     scores = np.zeros((L, C, M), np.float32)  # training scores, A @ G
     correct = np.empty((C, T + 1), np.int32)
     moment, exact, norm2, projection = (np.empty((C, T)) for _ in range(4))
-    scorer = _Scorer(G_test, test, correct)
+    scorer = Scorer(G_test, test, correct)
     scorer.add(A)
     for t in range(T):
         Z = _residuals(scores, data.labels)
@@ -249,155 +232,3 @@ def _residuals(scores: Float32, labels: IntArray) -> Float32:
 def _dots(a: Float32, b: Float32) -> FloatArray:
     """The scalar product of each curve's (class, example) planes: (C,)."""
     return np.einsum("lcm,lcm->lc", a, b).sum(axis=0, dtype=np.float64)
-
-
-class _Scorer:
-    """Counts how many test examples the models get right, several rounds in one product.
-
-    Only differences of scores matter, so the last class is subtracted from the others and its own
-    scores are never computed. Ties go to the lowest label.
-    """
-
-    def __init__(self, G_test: Float32, test: Evaluation, correct: npt.NDArray[np.int32]) -> None:
-        self.correct = correct
-        self.blocks = [
-            (label, np.ascontiguousarray(G_test[:, block])) for label, block in test.blocks
-        ]
-        self.n_curves, n_rounds = correct.shape
-        self.at_once = max(1, min(n_rounds, MODELS_AT_ONCE // self.n_curves))
-        models = self.at_once * self.n_curves
-        others = test.n_classes - 1
-        self.pending = np.empty((others, models, len(G_test)), np.float32)
-        widest = max(block.shape[1] for _, block in self.blocks)
-        self.scores = np.empty(others * models * widest, np.float32)
-        self.largest = np.empty(models * widest, np.float32)
-        self.n_pending = self.n_done = 0
-
-    def add(self, A: Float32) -> None:
-        """The coefficients of the next round's models, (L, C, M)."""
-        place = slice(self.n_pending * self.n_curves, (self.n_pending + 1) * self.n_curves)
-        np.subtract(A[:-1], A[-1], out=self.pending[:, place])
-        self.n_pending += 1
-        if self.n_pending == self.at_once:
-            self.flush()
-
-    def flush(self) -> None:
-        """Count for the models that wait."""
-        if self.n_pending == 0:
-            return
-        models = self.n_pending * self.n_curves
-        counts = self._count(self.pending[:, :models], models).reshape(self.n_pending, -1)
-        self.correct[:, self.n_done : self.n_done + self.n_pending] = counts.T
-        self.n_done += self.n_pending
-        self.n_pending = 0
-
-    def _count(self, differences: Float32, models: int) -> IntArray:
-        others = len(differences)
-        flat = differences.reshape(others * models, differences.shape[2])
-        total = np.zeros(models, np.int64)
-        for label, block in self.blocks:
-            width = block.shape[1]
-            scores = self.scores[: others * models * width].reshape(others * models, width)
-            np.matmul(flat, block, out=scores)
-            by_class = scores.reshape(others, models, width)
-            largest = self.largest[: models * width].reshape(models, width)
-            mine = by_class[label] if label < others else np.float32(0)  # the last class has 0
-            right = np.ones((models, width), np.bool_) if label == others else mine >= 0
-            if label > 0:
-                np.maximum.reduce(by_class[:label], axis=0, out=largest)
-                right &= mine > largest
-            if label < others - 1:
-                np.maximum.reduce(by_class[label + 1 :], axis=0, out=largest)
-                right &= mine >= largest
-            total += np.count_nonzero(right, axis=1)
-        return total
-
-
-class _Theory:
-    """What Theorem 2 and Figure 3 speak of, for the curves of a run that ask for it.
-
-    Every round leaves the scalar products of the sums of gradients by class and by owner, private
-    and shareable apart; the columns are made of them at the end.
-    """
-
-    def __init__(
-        self,
-        curves: Sequence[Curve],
-        shared: Sequence[draws.Shared],
-        asked: Sequence[int],
-        labels: IntArray,
-    ) -> None:
-        self.curves = [curves[k] for k in asked]
-        self.asked = np.array(asked, np.int64)
-        self.n_clients = shared[0].placement.n_clients
-        self.shareable = np.array([shared[k].shareable for k in asked])
-        by_class = self._membership([labels for _ in asked])
-        by_owner = self._membership([shared[k].owner for k in asked])
-        # In the single-class setting with N = L they are the same.
-        self.members = [by_class] if np.array_equal(by_class, by_owner) else [by_class, by_owner]
-        self.rounds: list[list[npt.NDArray[np.floating]]] = []
-        self.variances: list[FloatArray] = []
-        self.in_theorem = [np.array_equal(shared[k].owner, labels) for k in asked]
-
-    def _membership(self, groups: Sequence[IntArray]) -> Float32:
-        """(curves, blocks, M), with as many blocks as the curve with most groups needs."""
-        n_groups = max(int(g.max()) for g in groups) + 1
-        blocks = [
-            g + n_groups * shareable for g, shareable in zip(groups, self.shareable, strict=True)
-        ]
-        return np.stack(
-            [scalar_products.membership(b, 2 * n_groups).toarray() for b in blocks]
-        ).astype(np.float32)
-
-    def add(self, Z: Float32, G: Float32, variances: FloatArray) -> None:
-        """One round: residuals (C, L, M) and the variances of all curves."""
-        z = Z[self.asked]
-        products = z.transpose(0, 2, 1) @ z
-        products *= G
-        own = np.diagonal(products, axis1=1, axis2=2)
-        self.rounds.append(
-            [
-                (own * self.shareable).sum(axis=1, dtype=np.float64),
-                *(member @ products @ member.transpose(0, 2, 1) for member in self.members),
-            ]
-        )
-        self.variances.append(variances[self.asked])
-
-    def columns(self) -> FloatArray:
-        """(curves, rounds, THEORY)."""
-        result = np.empty((len(self.curves), len(self.rounds), len(THEORY)))
-        for k, curve in enumerate(self.curves):
-            own, *blocks = (
-                np.stack([part[k] for part in parts]) for parts in zip(*self.rounds, strict=True)
-            )
-            result[k] = np.stack(
-                self._columns_of(
-                    curve,
-                    scalar_products.pair_sums_from_blocks(blocks[0], own),
-                    scalar_products.pair_sums_from_blocks(blocks[-1], own),
-                    np.array([variances[k] for variances in self.variances]),
-                ),
-                axis=1,
-            )
-            if not self.in_theorem[k]:  # Theorem 2 is stated for owner = class
-                result[k][:, [THEORY.index(name) for name in THEOREM2]] = np.nan
-        return result
-
-    def _columns_of(
-        self, curve: Curve, by_class: PairSums, by_owner: PairSums, variance: FloatArray
-    ) -> tuple[Sum, ...]:
-        d, p = curve.copies, curve.straggler_prob
-        margins = variance_reduction.assumption1(by_class)
-        return (
-            by_class.same,
-            by_class.total - by_class.same,
-            p / (1 - p) * by_owner.same - variance,
-            variance_reduction.expected_reduction(
-                by_owner, n_clients=self.n_clients, copies=d, straggler_prob=p
-            ),
-            variance_reduction.theorem2_bound(by_class, copies=d, straggler_prob=p),
-            variance_reduction.remark_bound(by_class, copies=d, straggler_prob=p),
-            margins.mixed_margin,
-            margins.shared_margin,
-            variance_reduction.remark_margin(by_class),
-        )

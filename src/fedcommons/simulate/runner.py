@@ -27,8 +27,8 @@ from fedcommons.datasets import Dataset
 from fedcommons.errors import FedcommonsError, StudyError
 from fedcommons.simulate import example_space, primal
 from fedcommons.simulate.draws import TrainingSet
-from fedcommons.simulate.example_space import Evaluation
 from fedcommons.simulate.folder import Folder
+from fedcommons.simulate.scoring import Evaluation
 from fedcommons.simulate.studies import Study
 from fedcommons.tasks.softmax import SoftmaxRegression
 

@@ -1,0 +1,91 @@
+"""Counting what models get right on the test set, many models in one product."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from fedcommons.checks import IntArray
+from fedcommons.datasets import Dataset
+
+Float32 = npt.NDArray[np.float32]
+TEST_BLOCK = 512  # test examples scored at once, and
+MODELS_AT_ONCE = 256  # models (curves x rounds): large products whose scores stay in the cache
+
+
+class Evaluation:
+    """The test set, sorted by label so that a block of it has one true class."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        order = np.argsort(dataset.y_test, kind="stable")
+        labels = dataset.y_test[order]
+        self.inputs: Float32 = np.ascontiguousarray(dataset.inputs("test", order).T)
+        self.n_classes = dataset.n_classes
+        self.blocks: list[tuple[int, slice]] = []
+        for label in range(dataset.n_classes):
+            start, stop = np.searchsorted(labels, [label, label + 1])
+            self.blocks += [
+                (label, slice(a, min(a + TEST_BLOCK, stop))) for a in range(start, stop, TEST_BLOCK)
+            ]
+
+
+class Scorer:
+    """Counts how many test examples the models get right, several rounds in one product.
+
+    Only differences of scores matter, so the last class is subtracted from the others and its own
+    scores are never computed. Ties go to the lowest label.
+    """
+
+    def __init__(self, G_test: Float32, test: Evaluation, correct: npt.NDArray[np.int32]) -> None:
+        self.correct = correct
+        self.blocks = [
+            (label, np.ascontiguousarray(G_test[:, block])) for label, block in test.blocks
+        ]
+        self.n_curves, n_rounds = correct.shape
+        self.at_once = max(1, min(n_rounds, MODELS_AT_ONCE // self.n_curves))
+        models = self.at_once * self.n_curves
+        others = test.n_classes - 1
+        self.pending = np.empty((others, models, len(G_test)), np.float32)
+        widest = max(block.shape[1] for _, block in self.blocks)
+        self.scores = np.empty(others * models * widest, np.float32)
+        self.largest = np.empty(models * widest, np.float32)
+        self.n_pending = self.n_done = 0
+
+    def add(self, A: Float32) -> None:
+        """The coefficients of the next round's models, (L, C, M)."""
+        place = slice(self.n_pending * self.n_curves, (self.n_pending + 1) * self.n_curves)
+        np.subtract(A[:-1], A[-1], out=self.pending[:, place])
+        self.n_pending += 1
+        if self.n_pending == self.at_once:
+            self.flush()
+
+    def flush(self) -> None:
+        """Count for the models that wait."""
+        if self.n_pending == 0:
+            return
+        models = self.n_pending * self.n_curves
+        counts = self._count(self.pending[:, :models], models).reshape(self.n_pending, -1)
+        self.correct[:, self.n_done : self.n_done + self.n_pending] = counts.T
+        self.n_done += self.n_pending
+        self.n_pending = 0
+
+    def _count(self, differences: Float32, models: int) -> IntArray:
+        others = len(differences)
+        flat = differences.reshape(others * models, differences.shape[2])
+        total = np.zeros(models, np.int64)
+        for label, block in self.blocks:
+            width = block.shape[1]
+            scores = self.scores[: others * models * width].reshape(others * models, width)
+            np.matmul(flat, block, out=scores)
+            by_class = scores.reshape(others, models, width)
+            largest = self.largest[: models * width].reshape(models, width)
+            mine = by_class[label] if label < others else np.float32(0)  # the last class has 0
+            right = np.ones((models, width), np.bool_) if label == others else mine >= 0
+            if label > 0:
+                np.maximum.reduce(by_class[:label], axis=0, out=largest)
+                right &= mine > largest
+            if label < others - 1:
+                np.maximum.reduce(by_class[label + 1 :], axis=0, out=largest)
+                right &= mine >= largest
+            total += np.count_nonzero(right, axis=1)
+        return total
