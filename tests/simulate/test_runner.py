@@ -205,7 +205,7 @@ def test_runs_of_another_study_are_neither_read_nor_replaced(study, tmp_path):
     assert (folder.runs / "00000.npz").read_bytes() == before
 
 
-def test_sessions_add_up(study, tmp_path):
+def test_invocations_add_up(study, tmp_path):
     folder = Folder(tmp_path / "r")
     for seconds in (3.0, 4.0):
         with folder.opened(study):
@@ -213,7 +213,7 @@ def test_sessions_add_up(study, tmp_path):
             folder.finish(study, seconds=seconds, fresh_runs=2)
     record = folder.record()
     assert record["seconds"] == 7.0
-    assert [s["seconds"] for s in record["sessions"]] == [3.0, 4.0]
+    assert [s["seconds"] for s in record["invocations"]] == [3.0, 4.0]
 
 
 def test_a_study_that_its_data_cannot_feed_is_refused_before_anything_is_written(study, blobs):

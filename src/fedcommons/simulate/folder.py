@@ -77,20 +77,20 @@ class Folder:
             )
 
     def begin(self, study: Study, about: dict[str, Any]) -> None:
-        """Record that a session works on the study: earlier sessions stay recorded."""
-        sessions = self.record().get("sessions", []) if self._record_path.exists() else []
-        self._write_record(study, about, [*sessions, {**about, "complete": False}])
+        """Record that an invocation works on the study: earlier ones stay recorded."""
+        invocations = self.record().get("invocations", []) if self._record_path.exists() else []
+        self._write_record(study, about, [*invocations, {**about, "complete": False}])
 
     def finish(self, study: Study, *, seconds: float, fresh_runs: int) -> None:
-        """Record that the session came to its end."""
-        sessions = self.record()["sessions"]
-        about = {k: v for k, v in sessions[-1].items() if k != "complete"}
-        sessions[-1] |= {"complete": True, "seconds": seconds, "fresh_runs": fresh_runs}
-        total = round(sum(session.get("seconds", 0) for session in sessions), 1)
-        self._write_record(study, {**about, "complete": True, "seconds": total}, sessions)
+        """Record that the invocation came to its end."""
+        invocations = self.record()["invocations"]
+        about = {k: v for k, v in invocations[-1].items() if k != "complete"}
+        invocations[-1] |= {"complete": True, "seconds": seconds, "fresh_runs": fresh_runs}
+        total = round(sum(invocation.get("seconds", 0) for invocation in invocations), 1)
+        self._write_record(study, {**about, "complete": True, "seconds": total}, invocations)
 
     def _write_record(
-        self, study: Study, about: dict[str, Any], sessions: list[dict[str, Any]]
+        self, study: Study, about: dict[str, Any], invocations: list[dict[str, Any]]
     ) -> None:
         content = {
             "format": FORMAT,
@@ -98,7 +98,7 @@ class Folder:
             "digest": study.digest,
             "study": study.as_dict(),
             **about,
-            "sessions": sessions,
+            "invocations": invocations,
         }
         self.write_text("run.json", json.dumps(content, indent=2) + "\n")
 
