@@ -1,4 +1,4 @@
-"""From evidence to a verdict, by rules that are fixed before the numbers are seen.
+"""From evidence to a verdict, by the same rules for every claim.
 
 - A *direction* claims that every component is positive. It holds if every one is significant,
   one-sided at .01; it does not hold if one is significantly negative after Holm's correction.

@@ -19,7 +19,8 @@ from fedcommons.simulate.studies import Study
 CLAIMS: tuple[Callable[[Evidence], Claim], ...] = (
     experiments.speed_grows_with_c,
     experiments.final_accuracy_differs,
-    experiments.final_difference_is_slight,
+    experiments.final_difference_is_slight("half", 1 / 2),
+    experiments.final_difference_is_slight("quarter", 1 / 4),
     experiments.moment_falls_with_c,
     experiments.plotted_moment_falls_with_c,
     beyond.moments_are_exact,
