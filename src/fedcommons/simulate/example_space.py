@@ -113,14 +113,11 @@ def simulate_run(
     variances = _Variances(curves, shares, beta, G)
     steps = np.array([c.learning_rate for c in curves]) / M
     decays = np.array([c.decay for c in curves])
-    initial = _residuals(np.zeros((L, 1, M), np.float32), data.labels)[:, 0]
-    memories = {}
-    for k, curve in enumerate(curves):
-        if estimators.ESTIMATORS[curve.estimator].remembers:
-            memory = _Memory(shares[k], beta[k], answered[:, k], remembered[:, k], G, L)
-            if curve.warm:
-                memory.last = memory.answers(initial)
-            memories[k] = memory
+    memories = {
+        k: _Memory(shares[k], beta[k], answered[:, k], remembered[:, k], G, L)
+        for k, c in enumerate(curves)
+        if estimators.ESTIMATORS[c.estimator].remembers
+    }
     asked = [k for k, curve in enumerate(curves) if curve in theory_for]
     theory = TheoryColumns(curves, shared, asked, data.labels) if asked else None
 
@@ -133,6 +130,10 @@ def simulate_run(
     for t in range(T):
         Z = _residuals(scores, data.labels)
         by_curve = np.ascontiguousarray(Z.transpose(1, 0, 2))  # (C, L, M)
+        if t == 0:
+            for k, memory in memories.items():
+                if curves[k].warm:
+                    memory.last = memory.answers(by_curve[k])
         full = (Z.reshape(-1, M) @ G).reshape(Z.shape)  # the full gradient
         norm2[:, t] = _dots(Z, full)
         exact[:, t] = variances.at(by_curve)

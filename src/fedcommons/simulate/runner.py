@@ -33,10 +33,6 @@ from fedcommons.simulate.studies import Study
 from fedcommons.tasks.softmax import SoftmaxRegression
 
 
-class WorkerLostError(FedcommonsError):
-    """A worker process ended without a result."""
-
-
 def run_study(
     study: Study,
     folder: Folder,
@@ -85,7 +81,7 @@ def run_study(
                 for run in itertools.islice(todo, 1):
                     waiting.add(pool.submit(_one_run, study, folder, run))
     except BrokenProcessPool:
-        raise WorkerLostError(
+        raise FedcommonsError(
             f"a worker process ended unexpectedly after {done} of {study.runs} runs; "
             "the finished runs are kept: run the same command again to go on"
         ) from None
