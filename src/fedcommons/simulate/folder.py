@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import json
 import logging
 import os
@@ -31,6 +32,7 @@ from fedcommons.simulate.studies import Study
 logger = logging.getLogger(__name__)
 
 FORMAT = "fedcommons.results"
+TABLES_AT_ONCE = 50  # one row group of a Parquet file: each costs memory until it is closed
 VERSION = 1
 
 
@@ -161,12 +163,14 @@ class Folder:
         return RunResult(**arrays)
 
     def write_tables(self, name: str, tables: Iterable[pyarrow.Table]) -> None:
-        """Write one file of tables that follow each other, holding one in memory at a time."""
+        """Write one file of tables that follow each other, holding a few in memory at a time."""
         part = self.path / f"{name}.part"
+        rest = iter(tables)
         try:
             with contextlib.ExitStack() as stack:
                 writer = None
-                for table in tables:
+                while few := list(itertools.islice(rest, TABLES_AT_ONCE)):
+                    table = pyarrow.concat_tables(few)
                     if writer is None:
                         writer = stack.enter_context(
                             pyarrow.parquet.ParquetWriter(part, table.schema)
