@@ -3,6 +3,9 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+FEDERATION := $(VENV)/.federation
+PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .PHONY: help reproduce test check lint types unit browser bench format clean
@@ -16,9 +19,13 @@ $(READY): pyproject.toml constraints.txt
 		{ echo "make: Python 3.11 or newer is needed, got $$($(PYTHON) --version); set PYTHON=..." >&2; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt pip
-	PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
-		$(BIN)/python -m pip install --quiet --editable . --group dev
+	$(PIP) --editable . --group dev
 	@touch $(READY)
+
+# Flower and PyTorch, for the federation: the reproduction does without them.
+$(FEDERATION): $(READY)
+	$(PIP) --editable '.[flower,torch]'
+	@touch $(FEDERATION)
 
 reproduce: $(READY) ## Run the main job: the paper's experiment on MNIST
 	$(BIN)/fedcommons reproduce
@@ -31,10 +38,10 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 
-types: $(READY)
+types: $(FEDERATION)
 	$(BIN)/mypy
 
-unit: $(READY) browser
+unit: $(FEDERATION) browser
 	$(BIN)/pytest -n auto
 
 # The report's tests drive a real Chromium. Where it is missing and can be installed, it is.
@@ -44,7 +51,7 @@ browser:
 		apt-get install -qq -y --no-install-recommends chromium fonts-dejavu-core >/dev/null; } || \
 		echo "no chromium: the report's tests are skipped"
 
-bench: $(READY) ## Measure speed and memory, ours and peers'
+bench: $(FEDERATION) ## Measure speed and memory, ours and peers'
 	@mkdir -p results
 	$(BIN)/python benchmarks/placement.py --json results/benchmark-placement.json
 	$(BIN)/python benchmarks/reproduction.py --json results/benchmark-reproduction.json

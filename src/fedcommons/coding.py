@@ -17,6 +17,8 @@ from fedcommons.checks import FloatArray, IntArray
 from fedcommons.errors import ArgumentError
 from fedcommons.placement import Placement
 
+CODES = ("equal-split", "reliability-split", "owner-corrected")
+
 
 def equal_split(placement: Placement) -> csr_array:
     """The paper's code: every holder of example j has the share 1/d_j."""
@@ -56,6 +58,27 @@ def owner_corrected(placement: Placement, owner_share: npt.ArrayLike) -> csr_arr
     own = np.where(copies > 0, w[owner], 1.0)
     theirs = (1 - w[owner]) / np.maximum(copies, 1)
     return _with_shares(held, np.where(owner == _row_of_each(held), own, theirs))
+
+
+def by_name(
+    code: str,
+    placement: Placement,
+    *,
+    straggler_prob: npt.ArrayLike | None = None,
+    owner_share: npt.ArrayLike | None = None,
+) -> csr_array:
+    """The shares under the code of this name, one of `CODES`, with what that code needs."""
+    if code == "equal-split":
+        return equal_split(placement)
+    if code == "reliability-split":
+        if straggler_prob is None:
+            raise ArgumentError("straggler_prob must be given for the reliability split, got None")
+        return reliability_split(placement, straggler_prob)
+    if code == "owner-corrected":
+        if owner_share is None:
+            raise ArgumentError("owner_share must be given for the owner-corrected code, got None")
+        return owner_corrected(placement, owner_share)
+    raise ArgumentError(f"code must be one of {', '.join(CODES)}, got {code!r}")
 
 
 def best_owner_share(

@@ -27,3 +27,11 @@ class StudyError(FedcommonsError):
 
 class ResultsError(FedcommonsError):
     """A results folder cannot be written, is damaged, or belongs to another study."""
+
+
+class StoreError(FedcommonsError):
+    """A site's store is missing, damaged, or belongs to another federation."""
+
+
+class FederationError(FedcommonsError):
+    """A federation cannot be set up or go on as asked."""

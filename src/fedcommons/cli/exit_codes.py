@@ -6,8 +6,10 @@ from fedcommons.errors import (
     ArgumentError,
     DataError,
     FedcommonsError,
+    FederationError,
     PlacementFileError,
     ResultsError,
+    StoreError,
     StudyError,
 )
 
@@ -21,11 +23,13 @@ EXIT_CODES: dict[type[FedcommonsError], int] = {
     PlacementFileError: 4,
     StudyError: 5,
     ResultsError: 6,
+    StoreError: 7,
+    FederationError: 8,
 }
 
 HELP = (
     "Exit codes: 0 done, 1 unexpected error, 2 wrong argument, 3 data file, 4 placement file, "
-    "5 study file, 6 results folder, 130 interrupted."
+    "5 study file, 6 results folder, 7 site's store, 8 federation, 130 interrupted."
 )
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from fedcommons import checks
+from fedcommons.coding import CODES
 from fedcommons.errors import ArgumentError
 from fedcommons.estimators import ESTIMATORS
 
 PARTITIONS = ("iid", "single-class", "dirichlet")
-CODES = ("equal-split", "reliability-split", "owner-corrected")
 
 
 @dataclass(frozen=True, slots=True)

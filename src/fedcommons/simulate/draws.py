@@ -19,8 +19,8 @@ from fedcommons.datasets import Dataset
 from fedcommons.errors import ArgumentError
 from fedcommons.placement import Placement
 from fedcommons.simulate.curves import Curve
-from fedcommons.simulate.streams import stream
 from fedcommons.stragglers import Bernoulli
+from fedcommons.streams import stream
 from fedcommons.tasks import softmax
 from fedcommons.theory import heterogeneity
 
@@ -117,12 +117,12 @@ def heterogeneity_of(shared: Shared, labels: IntArray, copies: int) -> tuple[flo
 
 def shares(curve: Curve, placement: Placement, products: FloatArray) -> csr_array:
     """The code of one curve: sparse, (N, M)."""
-    if curve.code == "equal-split":
-        return coding.equal_split(placement)
-    if curve.code == "reliability-split":
-        return coding.reliability_split(placement, curve.straggler_prob)
-    owner_share = coding.owner_share_from_products(placement, products)
-    return coding.owner_corrected(placement, owner_share)
+    owner_share = None
+    if curve.code == "owner-corrected":
+        owner_share = coding.owner_share_from_products(placement, products)
+    return coding.by_name(
+        curve.code, placement, straggler_prob=curve.straggler_prob, owner_share=owner_share
+    )
 
 
 def answered(curve: Curve, n_rounds: int, n_clients: int, *, seed: int, run: int) -> BoolArray:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from fedcommons import checks
-from fedcommons.checks import FloatArray
+from fedcommons.checks import FloatArray, IntArray
 
 
 def residuals(scores: npt.ArrayLike, labels: npt.ArrayLike) -> FloatArray:
@@ -60,6 +60,18 @@ def _same_examples(
     return X, Z
 
 
+def weighted_gradient(
+    beta: FloatArray, inputs: FloatArray, labels: IntArray, weights: FloatArray
+) -> FloatArray:
+    """sum_j b_j g_j = sum_j b_j x_j z_j^T at the parameters beta, (F + 1, L).
+
+    `inputs` have the bias feature (`with_bias`). What a client answers, in the simulator and in a
+    federation.
+    """
+    Z = residuals(inputs @ beta, labels)
+    return inputs.T @ (weights[:, None] * Z)
+
+
 class SoftmaxRegression:
     """The task of training it: parameters (F + 1, L), flat, the bias last."""
 
@@ -81,13 +93,14 @@ class SoftmaxRegression:
 
     def answers(self, params: FloatArray, shares: csr_array) -> FloatArray:
         """f_i = sum_j b_ij g_j = sum_j b_ij x_j z_j^T of every client: (N, P)."""
-        Z = residuals(self.inputs @ params.reshape(-1, self.n_classes), self.labels)
+        beta = params.reshape(-1, self.n_classes)
         answers = np.empty((shares.shape[0], len(params)))
         for client in range(shares.shape[0]):
             row = slice(shares.indptr[client], shares.indptr[client + 1])
             held = shares.indices[row]
-            weighted = shares.data[row, None] * Z[held]
-            answers[client] = (self.inputs[held].T @ weighted).ravel()
+            answers[client] = weighted_gradient(
+                beta, self.inputs[held], self.labels[held], shares.data[row]
+            ).ravel()
         return answers
 
     def count_correct(self, params: FloatArray) -> int:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fedcommons.errors import ArgumentError
-from fedcommons.simulate.streams import stream
+from fedcommons.streams import stream
 
 
 def first(*name, seed=0):

@@ -1,0 +1,1 @@
+"""A real federation: the exchange of sealed examples, the sites' stores, and coded training."""

@@ -1,0 +1,355 @@
+"""A Flower client that takes part: the exchange's handlers, and the mod that codes its answers."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tomllib
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from flwr.app import Array, ArrayRecord, Context, Error, Message
+from flwr.clientapp import ClientApp
+
+from fedcommons import coding
+from fedcommons.checks import FloatArray, IntArray
+from fedcommons.errors import ArgumentError, FederationError
+from fedcommons.federate import wire
+from fedcommons.federate.layout import Layout
+from fedcommons.federate.records import NAME, Commit
+from fedcommons.federate.refusals import MalformedRecord, PeersNotPinned, SiteWithdrew
+from fedcommons.federate.site import Receipt, Site
+from fedcommons.federate.site_data import SiteData, load_site_data
+from fedcommons.federate.store import Store
+from fedcommons.streams import stream
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[[Message, Context], Message]
+Batch = tuple[npt.NDArray[Any], IntArray, FloatArray]
+FAILED = 2  # Flower's code for a client that raised an exception
+FIRST_USE = "first-use"
+EXACT_SPREAD_UP_TO = 1000  # shared examples whose gradients are taken one by one
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The examples that a training function sees, and the weight of each."""
+
+    x: npt.NDArray[Any]
+    y: IntArray
+    weight: FloatArray
+    local_steps: int = 1
+    batch_size: int = 0
+    rng: np.random.Generator | None = None
+
+    def batches(self) -> Iterator[Batch]:
+        """One batch for every local step: all examples, or `batch_size` at random."""
+        n = len(self.y)
+        order, at = np.arange(n), n
+        for _ in range(self.local_steps):
+            if not self.batch_size or self.batch_size >= n or self.rng is None:
+                yield self.x, self.y, self.weight
+                continue
+            if at + self.batch_size > n:
+                order, at = self.rng.permutation(n), 0
+            rows = order[at : at + self.batch_size]
+            at += self.batch_size
+            yield self.x[rows], self.y[rows], self.weight[rows]
+
+
+class SiteClient:
+    """What `attach` returns: the site behind a client app, found by each message's context."""
+
+    def __init__(self, data: Callable[[Context], SiteData] | None) -> None:
+        self._load = data or data_from_node_config
+        self._open: dict[tuple[int, str], Site] = {}
+        self._arrays: dict[str, tuple[bytes, npt.NDArray[Any], IntArray]] = {}
+        self._views: dict[int, View] = {}
+
+    def site(self, context: Context) -> Site:
+        """The site of this node, opened once in a process."""
+        folder = store_folder(context)
+        known = (os.getpid(), str(folder))  # a forked child opens its own
+        if known not in self._open:
+            store = Store(folder, create=True)
+            name = str(context.node_config.get("site", f"site-{store.identity.name[:8]}"))
+            if not NAME.fullmatch(name):
+                raise ArgumentError(
+                    f"node config: site must be letters, digits, . _ -, got {name!r}"
+                )
+            peers = peers_from_node_config(context)
+            self._open[known] = Site(store, self._load(context), name, peers)
+        return self._open[known]
+
+    def batches(self, context: Context) -> Iterator[Batch]:
+        """(inputs, labels, weights) of every local step.
+
+        Multiply each example's loss by its weight, average over the batch, take one step.
+        """
+        return self._view(context).batches()
+
+    def examples(self, context: Context) -> Batch:
+        """All (inputs, labels, weights): the answer is the sum of weight times gradient."""
+        view = self._view(context)
+        return view.x, view.y, view.weight
+
+    def _view(self, context: Context) -> View:
+        if context.node_id not in self._views:
+            raise FederationError(
+                "examples are there while a training message is handled: use mods=[coded(site)]"
+            )
+        return self._views[context.node_id]
+
+    # The exchange
+
+    def offer(self, message: Message, context: Context) -> Message:
+        request, site = wire.fields(message), self.site(context)
+        signed = site.offer(
+            str(request["federation"]),
+            node_id=context.node_id,
+            run_id=context.run_id,
+            with_key=bool(request["with-key"]),
+        )
+        reply = {
+            "offer": signed.content,
+            "signature": signed.signature,
+            "commit": site.store.commit_record()[1],
+        }
+        return Message(wire.content(reply), reply_to=message)
+
+    def send(self, message: Message, context: Context) -> Message:
+        request, site = wire.fields(message), self.site(context)
+        envelopes, _ = site.send(
+            request["epoch"], list(request["recipients"]), int(request["chunk"])
+        )
+        record = wire.bytes_record([sealed for _, sealed in envelopes])
+        reply = {"recipients": [recipient for recipient, _ in envelopes]}
+        return Message(wire.content(reply, **{wire.ENVELOPES: record}), reply_to=message)
+
+    def receive(self, message: Message, context: Context) -> Message:
+        request, site = wire.fields(message), self.site(context)
+        receipts, refused = site.receive(request["epoch"], wire.bytes_of(message))
+        reply = {
+            "senders": [receipt.sender for receipt in receipts],
+            "examples": [receipt.examples for receipt in receipts],
+            "signatures": [receipt.signature for receipt in receipts],
+            "refused": list(refused),
+            "refused-counts": list(refused.values()),
+        }
+        return Message(wire.content(reply), reply_to=message)
+
+    # Training
+
+    def answer(self, message: Message, context: Context, train: Handler) -> Message:
+        """Come under the message's commit, let the app train on what it gives, code the answer."""
+        request, site = wire.fields(message), self.site(context)
+        if site.store.withdrew_all:
+            raise SiteWithdrew("the operator of this site withdrew everything")
+        commit = site.come_under(request["commit"])
+        if request.get("receipt-recipients"):
+            site.note_receipts(commit, _receipts(site, request))
+        me = commit.index(site.identity_name)
+        assert me is not None  # come_under refuses it
+        withdrawn = site.withdrawn(site.check_data())
+        reply: dict[str, Any] = {"digest": commit.digest, "round": int(request["round"])}
+        if (withdrawn.numbers, withdrawn.n_private) != (
+            commit.withdrawn[me],
+            commit.withdrawn_private[me],
+        ):
+            reply["withdrawn"] = list(withdrawn.numbers)
+            reply["withdrawn-private"] = withdrawn.n_private
+            return Message(wire.content(reply), reply_to=message)
+        held = site.held(commit)
+        reply["coverage"] = held.coverage
+        run = _Training(self, message, context, train)
+        x, y = self._examples(site, commit)
+        if request["task"] == "owner-share":
+            n_own = len(held.own)
+            reply["owner-share"] = run.owner_share(
+                x[:n_own], y[:n_own], held.own_shared, held.placement.copies[:n_own]
+            )
+            return Message(wire.content(reply), reply_to=message)
+        view = View(
+            x,
+            y,
+            held.shares,
+            int(request["local-steps"]),
+            int(request["batch-size"]),
+            stream(commit.seed, "batches", site.name, int(request["round"])),
+        )
+        arrays, metrics = run.answer(view)
+        records: dict[str, Any] = {"answer": arrays, **metrics}
+        return Message(wire.content(reply, **records), reply_to=message)
+
+    def _examples(self, site: Site, commit: Commit) -> tuple[npt.NDArray[Any], IntArray]:
+        """Everything that the site holds, its own examples first; read once for each commit."""
+        known = self._arrays.get(site.identity_name)
+        if known is None or known[0] != commit.digest:
+            rows = site.own_rows(site.check_data())
+            received = [
+                site.received_examples(commit, sender) for sender, _ in site.held(commit).senders
+            ]
+            x = np.concatenate([site.data.x.take(rows), *(part for part, _ in received)])
+            y = np.concatenate([site.data.y[rows], *(part for _, part in received)])
+            self._arrays[site.identity_name] = known = (commit.digest, x, y)
+        return known[1], known[2]
+
+
+class _Training:
+    """One training message at one site."""
+
+    def __init__(
+        self, client: SiteClient, message: Message, context: Context, train: Handler
+    ) -> None:
+        self.client, self.message, self.context, self.train = client, message, context, train
+
+    def answer(self, view: View) -> tuple[ArrayRecord, dict[str, Any]]:
+        """What the app's training function makes of the view, as an answer.
+
+        It may return the trained model ("arrays"), as any Flower app does: the answer is then n
+        times how far it went down, for n examples and a loss that is a mean over them. Or it may
+        return the "gradient", the weighted sum over all examples.
+        """
+        self.client._views[self.context.node_id] = view
+        try:
+            reply = self.train(self.message, self.context)
+        finally:
+            del self.client._views[self.context.node_id]
+        if not reply.has_content():
+            raise FederationError("the training function must return content")
+        records = reply.content.array_records
+        metrics = dict(reply.content.metric_records)
+        if "gradient" in records:
+            return records["gradient"], metrics
+        start, end = self.message.content.array_records["arrays"], records["arrays"]
+        n = len(view.y)
+        answer = {
+            name: Array(_descent(array.numpy(), end[name].numpy(), n))
+            for name, array in start.items()
+        }
+        return ArrayRecord(answer), metrics
+
+    def vector(self, x: npt.NDArray[Any], y: IntArray) -> FloatArray:
+        """The sum of the gradients of these examples, up to a factor common to all."""
+        arrays, _ = self.answer(View(x, y, np.ones(len(y))))
+        return Layout.of(arrays).vector(arrays)
+
+    def owner_share(
+        self,
+        x: npt.NDArray[Any],
+        y: IntArray,
+        shared: npt.NDArray[np.bool_],
+        copies: IntArray,
+    ) -> float:
+        """The best w of this owner at the message's model (`coding.best_owner_share`)."""
+        if not shared.any():
+            return 1.0
+        S = self.vector(x[shared], y[shared])
+        P = self.vector(x[~shared], y[~shared]) if not shared.all() else np.zeros_like(S)
+        rows = np.flatnonzero(shared)
+        some = rows[:: -(-len(rows) // EXACT_SPREAD_UP_TO)]
+        norms = [float((self.vector(x[[row]], y[[row]]) ** 2).sum()) / copies[row] for row in some]
+        spread = sum(norms) * len(rows) / len(some)
+        return float(coding.best_owner_share([P @ S], [S @ S], [spread])[0])
+
+
+def _descent(start: npt.NDArray[Any], end: npt.NDArray[Any], n: int) -> npt.NDArray[Any]:
+    if start.dtype.kind != "f":
+        return start  # counters and the like are not trained
+    return np.asarray(n * (start.astype(np.float64) - end), start.dtype)
+
+
+def _receipts(site: Site, request: Any) -> list[Receipt]:
+    columns = (request[f"receipt-{name}"] for name in ("recipients", "examples", "signatures"))
+    return [
+        Receipt(site.identity_name, recipient, examples, signature)
+        for recipient, examples, signature in zip(*columns, strict=True)
+    ]
+
+
+# Node config
+
+
+def store_folder(context: Context) -> Path:
+    folder = context.node_config.get("store")
+    if not isinstance(folder, str) or not folder:
+        raise ArgumentError('node config: store must be the folder of the store, as store="/path"')
+    return Path(folder)
+
+
+def peers_from_node_config(context: Context) -> dict[str, str] | None:
+    """The pinned keys of the peers; None where the first use of a name is trusted."""
+    source = context.node_config.get("peers")
+    if source == FIRST_USE:
+        return None
+    if not isinstance(source, str):
+        raise PeersNotPinned(f"node config: peers must be a file of pinned keys or {FIRST_USE!r}")
+    return read_peers(Path(source))
+
+
+def read_peers(path: Path) -> dict[str, str]:
+    """A TOML file with the table [peers]: name = "public key in hexadecimal"."""
+    try:
+        peers = tomllib.loads(path.read_text(encoding="utf-8"))["peers"]
+    except (OSError, ValueError, KeyError) as error:
+        raise PeersNotPinned(f"peers {path} cannot be read: {type(error).__name__}") from None
+    if not isinstance(peers, dict) or not all(isinstance(key, str) for key in peers.values()):
+        raise MalformedRecord(f"peers {path} must map names to keys")
+    return peers
+
+
+def data_from_node_config(context: Context) -> SiteData:
+    """The file that the node config names under `data`."""
+    config = context.node_config
+    if not isinstance(config.get("data"), str):
+        raise ArgumentError('node config: data must be an .npz or .parquet file, as data="/path"')
+    return load_site_data(
+        str(config["data"]),
+        spool=store_folder(context) / "spool",
+        label=str(config.get("label-column", "label")),
+        shareable=str(config.get("shareable-column", "shareable")),
+    )
+
+
+# What an app calls
+
+
+def attach(app: ClientApp, data: Callable[[Context], SiteData] | None = None) -> SiteClient:
+    """Let a client app take part in exchanges; `data` loads the site's examples.
+
+    Without `data` they are read from the file that the node config names.
+    """
+    client = SiteClient(data)
+    for message_type, handler in (
+        (wire.OFFER, client.offer),
+        (wire.SEND, client.send),
+        (wire.RECEIVE, client.receive),
+    ):
+        app.query(message_type.removeprefix("query."), mods=[_scrubbed])(handler)
+    return client
+
+
+def coded(site: SiteClient) -> Callable[[Message, Context, Handler], Message]:
+    """The mod of a training function: commit check, coded answer, scrubbed errors."""
+
+    def answer(message: Message, context: Context, train: Handler) -> Message:
+        return _scrubbed(message, context, lambda m, c: site.answer(m, c, train))
+
+    return answer
+
+
+def _scrubbed(message: Message, context: Context, handle: Handler) -> Message:
+    """Errors cross the wire by the name of their class: their texts may quote data."""
+    try:
+        return handle(message, context)
+    except Exception as error:
+        name = type(error).__name__
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        logger.error("%s at %s:%s", name, Path(where.filename).name, where.lineno)
+        return Message(Error(FAILED, name), reply_to=message)

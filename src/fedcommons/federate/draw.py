@@ -1,0 +1,68 @@
+"""Who gets a copy: every party draws it for itself from the epoch's seed.
+
+A site's shareable examples have share numbers 0, 1, ...; each goes to a uniformly random d-subset
+of the other sites. The subsets are drawn in blocks of share numbers, each block from a stream named
+by the seed, the sender and the block, so that anybody can look up any part of the table. The sender
+is named by its name, to which its key is pinned: the draw does not change with the keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fedcommons.checks import IntArray
+from fedcommons.streams import stream
+from fedcommons.subsets import random_subsets
+
+BLOCK = 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """The table of randomised sharing, drawn where it is needed.
+
+    Attributes:
+        seed, copies: the epoch's seed and d.
+        sites, n_shareable: the name and the number of each site, in the order of the roster.
+    """
+
+    seed: int
+    copies: int
+    sites: tuple[str, ...]
+    n_shareable: tuple[int, ...]
+
+    def recipients(self, sender: int, start: int, stop: int) -> npt.NDArray[np.int32]:
+        """Of the share numbers start, ..., stop-1: (numbers, d) places in the roster, sorted."""
+        parts = [np.empty((0, self.copies), np.int32)]
+        for block in range(start // BLOCK, -(-stop // BLOCK)):
+            first = block * BLOCK
+            rows = self._block(sender, block)
+            parts.append(rows[max(start - first, 0) : stop - first])
+        return np.concatenate(parts)
+
+    def recipients_of(self, sender: int, numbers: IntArray) -> npt.NDArray[np.int32]:
+        """Of these share numbers, ascending: (numbers, d) places in the roster, sorted."""
+        out = np.empty((len(numbers), self.copies), np.int32)
+        for block in np.unique(numbers // BLOCK).tolist():
+            here = slice(*np.searchsorted(numbers, [block * BLOCK, (block + 1) * BLOCK]))
+            out[here] = self._block(sender, block)[numbers[here] - block * BLOCK]
+        return out
+
+    def _block(self, sender: int, block: int) -> npt.NDArray[np.int32]:
+        n = min(BLOCK, self.n_shareable[sender] - block * BLOCK)
+        rng = stream(self.seed, "sharing", self.sites[sender], block)
+        others = random_subsets(n, self.copies, len(self.sites) - 1, rng=rng)
+        others += others >= sender  # everybody but the sender
+        return others
+
+    def assigned(self, sender: int, recipient: int) -> IntArray:
+        """The share numbers of the sender that go to the recipient, ascending."""
+        numbers = [np.empty(0, np.int64)]
+        for first in range(0, self.n_shareable[sender], BLOCK):
+            stop = min(first + BLOCK, self.n_shareable[sender])
+            mine = (self.recipients(sender, first, stop) == recipient).any(axis=1)
+            numbers.append(first + np.flatnonzero(mine))
+        return np.concatenate(numbers)

@@ -1,0 +1,67 @@
+"""Writes that survive the death of the process at any instant.
+
+Every durable write of every party passes a named point before and after it takes effect, so that
+a rehearsal can kill the process exactly there: FEDCOMMONS_CRASH_AT=store.received:after.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from fedcommons.errors import FederationError
+
+
+def _die_where_asked(point: str) -> None:
+    if os.environ.get("FEDCOMMONS_CRASH_AT") == point:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+reached: Callable[[str], None] = _die_where_asked
+"""Called with `name:before` and `name:after` around every durable write."""
+
+
+@contextlib.contextmanager
+def point(name: str) -> Iterator[None]:
+    """Around the one step that makes a write durable."""
+    reached(f"{name}:before")
+    yield
+    reached(f"{name}:after")
+
+
+def write_file(path: Path, content: bytes, name: str) -> None:
+    """Replace a file whole or not at all; after the return it is on the disk."""
+    temporary = path.with_name(f".{path.name}.part")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    with point(name):
+        temporary.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+class Lock:
+    """Holds a folder for this process alone; it ends with the process, however that ends."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise FederationError(f"state-dir {folder} cannot be written: {error}") from None
+        self.release = weakref.finalize(self, os.close, descriptor)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.release()
+            raise FederationError(f"state-dir {folder} is in use by another run") from None

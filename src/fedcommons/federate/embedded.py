@@ -1,0 +1,134 @@
+"""The real server and client apps in one process, without Ray, ports or processes."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.common.serde import message_from_proto, message_to_proto
+from flwr.proto.message_pb2 import Message as ProtoMessage
+from flwr.serverapp import Grid, ServerApp
+from flwr.supercore.run import Run
+from flwr.supercore.task_identity import TaskIdentity
+
+SERVER_NODE = 1
+FAILED = 2
+_run_ids = itertools.count(int(time.time() * 1e6))
+
+
+class EmbeddedGrid(Grid):
+    """Delivers messages by calling the client app, serialised both ways as on the wire.
+
+    `handler_seconds` and `n_bytes` add up what clients took and what was carried.
+    """
+
+    def __init__(
+        self,
+        app: ClientApp,
+        node_configs: Sequence[Mapping[str, Any]],
+        run_config: Mapping[str, Any],
+    ) -> None:
+        self.app = app
+        self.run_id = next(_run_ids)
+        self.contexts = {
+            node: Context(self.run_id, node, dict(config), RecordDict(), dict(run_config))
+            for node, config in enumerate(node_configs, start=SERVER_NODE + 1)
+        }
+        self.handler_seconds = 0.0
+        self.n_bytes = 0
+        self._replies: dict[str, Message] = {}
+        self._message_ids = itertools.count(1)
+        self._run = Run.create_empty(self.run_id)
+
+    def set_run(self, run: Run) -> None:
+        self._run = run
+
+    @property
+    def run(self) -> Run:
+        return self._run
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+    def get_node_ids(self) -> Iterable[int]:
+        return list(self.contexts)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        ids = []
+        for message in messages:
+            ids.append(str(next(self._message_ids)))
+            message.metadata.__dict__["_message_id"] = ids[-1]
+            reply = self._handle(self._carried(message))
+            if reply is not None:
+                self._replies[ids[-1]] = self._carried(reply)
+        return ids
+
+    def _handle(self, message: Message) -> Message | None:
+        """The node's reply; None if it never comes."""
+        context = self.contexts.get(message.metadata.dst_node_id)
+        if context is None:
+            return Message(Error(5), reply_to=message)
+        start = time.perf_counter()
+        try:
+            with _task(self.run_id, context.node_id):
+                return self.app(message, context)
+        except Exception as error:
+            return Message(Error(FAILED, str(error)), reply_to=message)
+        finally:
+            self.handler_seconds += time.perf_counter() - start
+
+    def _carried(self, message: Message) -> Message:
+        wire = message_to_proto(message).SerializeToString()
+        self.n_bytes += len(wire)
+        return message_from_proto(ProtoMessage.FromString(wire))
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        return [self._replies.pop(sent) for sent in message_ids if sent in self._replies]
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        del timeout
+        return self.pull_messages(self.push_messages(messages))
+
+
+@contextlib.contextmanager
+def _task(run_id: int, node_id: int) -> Iterator[None]:
+    """Flower's process-global identity, for as long as it is needed."""
+    before = (TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id)
+    TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 0, run_id, node_id
+    try:
+        yield
+    finally:
+        TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id = before
+
+
+def run_embedded(
+    server_app: ServerApp,
+    client_app: ClientApp,
+    node_configs: Sequence[Mapping[str, Any]],
+    run_config: Mapping[str, Any],
+) -> EmbeddedGrid:
+    """Run a server app against one client app at several nodes, in this process."""
+    grid = EmbeddedGrid(client_app, node_configs, run_config)
+    serve(server_app, grid, run_config)
+    return grid
+
+
+def serve(server_app: ServerApp, grid: EmbeddedGrid, run_config: Mapping[str, Any]) -> None:
+    """Run a server app on a grid that exists."""
+    context = Context(grid.run_id, SERVER_NODE, {}, RecordDict(), dict(run_config))
+    with _task(grid.run_id, SERVER_NODE):
+        server_app(grid, context)

@@ -1,0 +1,56 @@
+"""Who a site is: an Ed25519 key that it keeps for good, and an X25519 key for every epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A site's signing key. Flower's node id is not an identity: it may change at a restart."""
+
+    private: bytes
+
+    @classmethod
+    def create(cls) -> Identity:
+        return cls(Ed25519PrivateKey.generate().private_bytes_raw())
+
+    @property
+    def public(self) -> bytes:
+        return self._key.public_key().public_bytes_raw()
+
+    @property
+    def name(self) -> str:
+        """The public key in hexadecimal, 64 digits: how records and pinned keys spell it."""
+        return self.public.hex()
+
+    @property
+    def _key(self) -> Ed25519PrivateKey:
+        return Ed25519PrivateKey.from_private_bytes(self.private)
+
+    def sign(self, purpose: str, content: bytes) -> bytes:
+        """A signature for one purpose: it cannot pass for another kind of statement."""
+        return self._key.sign(_statement(purpose, content))
+
+
+def is_signed(public: bytes, purpose: str, content: bytes, signature: bytes) -> bool:
+    """Whether the owner of this public key signed this content for this purpose."""
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, _statement(purpose, content))
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def _statement(purpose: str, content: bytes) -> bytes:
+    return b"fedcommons/1/" + purpose.encode() + b"\0" + content
+
+
+def fresh_epoch_key() -> tuple[bytes, bytes]:
+    """A new X25519 key: (public, private)."""
+    private = X25519PrivateKey.generate()
+    return private.public_key().public_bytes_raw(), private.private_bytes_raw()

@@ -1,0 +1,52 @@
+"""A model's arrays as one vector: estimators know vectors only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from flwr.app import Array, ArrayRecord
+
+from fedcommons.checks import FloatArray
+from fedcommons.federate.refusals import AnswerRefused
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The names, shapes and types of a model's arrays. Only floating ones are trained."""
+
+    arrays: tuple[tuple[str, tuple[int, ...], str], ...]
+
+    @classmethod
+    def of(cls, record: ArrayRecord) -> Layout:
+        return cls(tuple((name, tuple(a.shape), str(a.dtype)) for name, a in record.items()))
+
+    def vector(self, record: ArrayRecord) -> FloatArray:
+        """The trained arrays one after another, in float64; refused if they do not fit."""
+        parts = [np.zeros(0)]
+        if tuple(record.keys()) != tuple(name for name, _, _ in self.arrays):
+            raise AnswerRefused("the arrays have other names than the model's")
+        for name, shape, dtype in self.arrays:
+            if not _is_trained(dtype):
+                continue
+            array = record[name].numpy()
+            if array.shape != shape or array.dtype.kind != "f":
+                raise AnswerRefused("the arrays have other shapes or types than the model's")
+            parts.append(array.ravel().astype(np.float64))
+        return np.concatenate(parts)
+
+    def record(self, vector: FloatArray, others: ArrayRecord) -> ArrayRecord:
+        """The arrays of a vector; what is not trained is taken from `others`."""
+        found, at = {}, 0
+        for name, shape, dtype in self.arrays:
+            if not _is_trained(dtype):
+                found[name] = others[name]
+                continue
+            size = int(np.prod(shape))
+            found[name] = Array(vector[at : at + size].astype(dtype).reshape(shape))
+            at += size
+        return ArrayRecord(found)
+
+
+def _is_trained(dtype: str) -> bool:
+    return np.dtype(dtype).kind == "f"

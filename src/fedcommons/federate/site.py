@@ -1,0 +1,456 @@
+"""A site's side of the federation: what it offers, sends, accepts and comes under.
+
+Nothing here knows of Flower: records and bytes go in and out. Whatever is not right is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedcommons.checks import BoolArray, IntArray
+from fedcommons.errors import DataError
+from fedcommons.federate import envelope, packing
+from fedcommons.federate.envelope import Context, federation_digest
+from fedcommons.federate.held import Held, held_by
+from fedcommons.federate.keys import is_signed
+from fedcommons.federate.packing import Examples
+from fedcommons.federate.records import Commit, Epoch, Offer, SignedOffer, encode
+from fedcommons.federate.refusals import (
+    CommitRefused,
+    DataChanged,
+    EnvelopeRefused,
+    EpochRefused,
+    PeersNotPinned,
+    Refusal,
+    RosterRefused,
+    SiteWithdrew,
+    WrongFederation,
+)
+from fedcommons.federate.site_data import SiteData
+from fedcommons.federate.store import Manifest, Store
+
+logger = logging.getLogger(__name__)
+
+CHUNK_BYTES = 16 << 20  # what a message of the exchange may carry
+
+
+class Shareable:
+    """The examples that may leave a site: the only view of its data that the packing code has."""
+
+    def __init__(self, data: SiteData, manifest: Manifest) -> None:
+        self._data, self._rows = data, manifest.share_rows
+        if not data.shareable[self._rows].all():
+            raise DataChanged("the manifest shares a row that is not marked as shareable")
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def take(self, numbers: IntArray) -> Examples:
+        """The examples with these share numbers."""
+        rows = self._rows[numbers]
+        return Examples(numbers, self._data.y[rows], self._data.x.take(rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """A recipient's signed word that it has all that the draw gives it of one sender."""
+
+    sender: str
+    recipient: str
+    examples: int
+    signature: bytes
+
+    def is_signed(self, epoch: Epoch) -> bool:
+        content = receipt_content(epoch.digest, self.sender, self.recipient, self.examples)
+        return is_signed(bytes.fromhex(self.recipient), "receipt", content, self.signature)
+
+
+def receipt_content(epoch: bytes, sender: str, recipient: str, examples: int) -> bytes:
+    return encode(
+        {"epoch": epoch.hex(), "sender": sender, "recipient": recipient, "examples": examples}
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """What a site took back: share numbers, and how many of its unshared examples."""
+
+    numbers: tuple[int, ...]
+    n_private: int
+
+
+def rows_per_chunk(row_bytes: int, copies: int) -> int:
+    """How many share numbers a chunk covers, so that all its envelopes fit in one message."""
+    return max(1, CHUNK_BYTES // (max(copies, 1) * row_bytes))
+
+
+def n_chunks(offer: Offer, copies: int) -> int:
+    return -(-offer.n_shareable // rows_per_chunk(offer.row_bytes, copies))
+
+
+class Site:
+    """One site: its store, its data, its name, and the keys of its peers.
+
+    `peers` maps a site's name to its public key; None trusts the key that a name has when it is
+    first seen, and that key alone from then on.
+    """
+
+    def __init__(
+        self, store: Store, data: SiteData, name: str, peers: Mapping[str, str] | None
+    ) -> None:
+        self.store, self.data, self.name, self.peers = store, data, name, peers
+        self._known_stamp = ""
+        self._held: tuple[bytes, Held] | None = None
+
+    @cached_property
+    def identity_name(self) -> str:
+        return self.store.identity.name
+
+    # Offer
+
+    def offer(self, federation: str, *, node_id: int, run_id: int, with_key: bool) -> SignedOffer:
+        """Say who this is and how much there is; with a fresh key if an exchange may follow."""
+        self._check_federation(federation)
+        if self.store.withdrew_all:
+            raise SiteWithdrew("the operator of this site withdrew everything")
+        self.store.join(federation)
+        if with_key or self.store.manifest() is None:
+            self._number_rows()
+        manifest = self._manifest()
+        return Offer(
+            federation=federation,
+            site=self.name,
+            identity=self.identity_name,
+            node_id=node_id,
+            run_id=run_id,
+            key=self.store.fresh_key().hex() if with_key else "",
+            n_examples=len(manifest.rows),
+            n_shareable=len(manifest.share_rows),
+            row_bytes=self.data.row_bytes,
+            manifest=manifest.digest.hex(),
+            highest_epoch=self.store.highest_epoch()[0],
+            commit=self.store.commit_record()[0].hex(),
+        ).signed(self.store.identity)
+
+    def _check_federation(self, federation: str) -> None:
+        if self.store.federation not in (None, federation):
+            raise WrongFederation("the site's store belongs to another federation")
+
+    def _manifest(self) -> Manifest:
+        manifest = self.store.manifest()
+        if manifest is None:
+            raise DataChanged("the site has not numbered its rows yet")
+        return manifest
+
+    def _number_rows(self) -> None:
+        """Number the rows that take part from now on: all but those that were withdrawn."""
+        fingerprints, content = _fingerprints(self.data)
+        withdrawn = self.store.withdrawn_fingerprints()
+        live = np.array([f.tobytes() not in withdrawn for f in fingerprints], np.bool_)
+        digest = hashlib.sha256(content + live.tobytes()).digest()
+        known = self.store.manifest()
+        if known is None or (known.digest, known.stamp) != (digest, self.data.stamp):
+            self.store.number_rows(
+                Manifest(self.data.stamp, content, digest, live, self.data.shareable, fingerprints)
+            )
+
+    def check_data(self) -> Manifest:
+        """The manifest, if the data are still those that it numbered."""
+        manifest = self._manifest()
+        stamp = self.data.stamp or str(id(self.data))
+        if manifest.stamp == self.data.stamp != "" or self._known_stamp == stamp:
+            return manifest
+        if _fingerprints(self.data)[1] != manifest.content:
+            raise DataChanged("the data are not those that the site offered")
+        self._known_stamp = stamp
+        return manifest
+
+    # Send and receive
+
+    def _enter(self, record: bytes) -> Epoch:
+        """Check an epoch's record and take part in it."""
+        epoch = Epoch.decode(record)
+        self._check_federation(epoch.federation)
+        self._check_peers({site.site: site.identity for site in epoch.sites})
+        mine = epoch.sites[epoch.index(self.identity_name)]
+        number, digest = self.store.highest_epoch()
+        committed = self.store.commit_record()[1]
+        if epoch.number < number or (epoch.number == number and epoch.digest != digest):
+            raise EpochRefused("the epoch does not increase")
+        if committed and Commit.decode(committed).number >= epoch.number:
+            raise EpochRefused("the epoch is committed already")
+        if mine.manifest != self.check_data().digest.hex():
+            raise DataChanged("the roster names other data than the site's")
+        if self.store.private_key(bytes.fromhex(mine.key)) is None:
+            raise EpochRefused("the site never offered this key, or destroyed it")
+        if epoch.number > number:
+            self.store.enter_epoch(
+                epoch.number, epoch.digest, {site.site: site.identity for site in epoch.sites}
+            )
+        return epoch
+
+    def _check_peers(self, sites: Mapping[str, str]) -> None:
+        """Every site must have the key that is pinned for its name."""
+        if sites.get(self.name) != self.identity_name:
+            raise RosterRefused("the roster does not have this site under its own key")
+        seen = self.store.trusted_peers()
+        for site, identity in sites.items():
+            if site == self.name:
+                continue
+            expected = seen.get(site, identity) if self.peers is None else self.peers.get(site)
+            if expected is None:
+                raise PeersNotPinned(f"no key is pinned for site {site}")
+            if expected != identity:
+                raise RosterRefused(f"site {site} has another key than the one pinned for it")
+
+    def send(
+        self, record: bytes, recipients: Sequence[int], chunk: int
+    ) -> tuple[list[tuple[int, bytes]], int]:
+        """Envelopes of one chunk for these recipients, by place in the roster, and n_chunks."""
+        epoch = self._enter(record)
+        me = epoch.index(self.identity_name)
+        shareable = Shareable(self.data, self.check_data())
+        per_chunk = rows_per_chunk(self.data.row_bytes, epoch.copies)
+        total = n_chunks(epoch.sites[me], epoch.copies)
+        if not 0 <= chunk < total:
+            return [], total
+        numbers = np.arange(chunk * per_chunk, min((chunk + 1) * per_chunk, len(shareable)))
+        examples = shareable.take(numbers)
+        places = epoch.draw.recipients_of(me, numbers)
+        envelopes, sent = [], []
+        for recipient in recipients:
+            theirs = examples.select((places == recipient).any(axis=1))
+            if not len(theirs) or recipient == me:
+                continue
+            to = epoch.sites[recipient]
+            context = self._context(epoch, self.identity_name, to.identity, chunk, total)
+            sealed = envelope.seal(
+                theirs.pack(), context, to_key=bytes.fromhex(to.key), sender=self.store.identity
+            )
+            envelopes.append((recipient, sealed))
+            sent.append((to.identity, chunk, len(theirs), len(sealed)))
+        self.store.note_sent(epoch.number, sent)
+        return envelopes, total
+
+    @staticmethod
+    def _context(epoch: Epoch, sender: str, recipient: str, chunk: int, total: int) -> Context:
+        return Context(
+            federation_digest(epoch.federation),
+            epoch.digest,
+            bytes.fromhex(sender),
+            bytes.fromhex(recipient),
+            chunk,
+            total,
+        )
+
+    def receive(
+        self, record: bytes, envelopes: Sequence[bytes]
+    ) -> tuple[list[Receipt], dict[str, int]]:
+        """Open, check and keep envelopes; receipts of complete senders, and refusals by kind."""
+        epoch = self._enter(record)
+        me = epoch.index(self.identity_name)
+        refused: dict[str, int] = {}
+        accepted: dict[int, list[tuple[int, Examples, bytes]]] = {}
+        touched = set()
+        for data in envelopes:
+            try:
+                sender, chunk, examples, packed = self._open(epoch, me, data)
+            except Refusal as refusal:
+                kind = type(refusal).__name__
+                refused[kind] = refused.get(kind, 0) + 1
+                logger.warning("refused an envelope: %s", kind)
+                continue
+            touched.add(sender)
+            name = epoch.sites[sender].identity
+            if self.store.received_digest(epoch.digest, name, chunk) is None and all(
+                chunk != other for other, _, _ in accepted.get(sender, [])
+            ):
+                accepted.setdefault(sender, []).append((chunk, examples, packed))
+        for sender, chunks in accepted.items():
+            self.store.receive(epoch.number, epoch.digest, epoch.sites[sender].identity, chunks)
+        receipts = [self._receipt(epoch, me, sender) for sender in sorted(touched)]
+        return [receipt for receipt in receipts if receipt is not None], refused
+
+    def _open(self, epoch: Epoch, me: int, data: bytes) -> tuple[int, int, Examples, bytes]:
+        """An envelope's sender, chunk and examples, if they are exactly what the draw says."""
+        mine = epoch.sites[me]
+        key = self.store.private_key(bytes.fromhex(mine.key))
+        if key is None:
+            raise EpochRefused("the epoch's key is destroyed")
+        context, packed = envelope.unseal(
+            data,
+            federation=federation_digest(epoch.federation),
+            epoch=epoch.digest,
+            recipient=bytes.fromhex(mine.identity),
+            senders={bytes.fromhex(site.identity) for site in epoch.sites},
+            key=key,
+            largest=max(CHUNK_BYTES, max(site.row_bytes for site in epoch.sites)) + 1024,
+        )
+        sender = epoch.index(context.sender.hex())
+        examples = packing.unpack(packed)
+        self._check_examples(epoch, sender, me, context, examples)
+        known = self.store.received_digest(epoch.digest, context.sender.hex(), context.chunk)
+        if known is not None and known != hashlib.sha256(packed).digest():
+            raise EnvelopeRefused("the chunk is here already, with other content")
+        return sender, context.chunk, examples, packed
+
+    def _check_examples(
+        self, epoch: Epoch, sender: int, me: int, context: Context, examples: Examples
+    ) -> None:
+        offer = epoch.sites[sender]
+        if context.n_chunks != n_chunks(offer, epoch.copies) or context.chunk >= context.n_chunks:
+            raise EnvelopeRefused("the chunk is not one of the sender's")
+        per_chunk = rows_per_chunk(offer.row_bytes, epoch.copies)
+        assigned = _assigned(epoch, sender, me)
+        first = context.chunk * per_chunk
+        expected = assigned[(assigned >= first) & (assigned < first + per_chunk)]
+        if not np.array_equal(examples.numbers, expected):
+            raise EnvelopeRefused("the chunk holds other examples than those assigned to this site")
+        x, y = examples.x, examples.y
+        if x.dtype != self.data.x.dtype or x.shape[1:] != self.data.x.shape[1:]:
+            raise EnvelopeRefused("the examples have another shape or type than this site's")
+        if (y < 0).any() or (x.dtype.kind == "f" and not np.isfinite(x).all()):
+            raise EnvelopeRefused("the examples hold values that no example may have")
+
+    def _receipt(self, epoch: Epoch, me: int, sender: int) -> Receipt | None:
+        name = epoch.sites[sender].identity
+        n = len(_assigned(epoch, sender, me))
+        if self.store.n_received(epoch.digest, name) != n:
+            return None
+        content = receipt_content(epoch.digest, name, self.identity_name, n)
+        signature = self.store.identity.sign("receipt", content)
+        return Receipt(name, self.identity_name, n, signature)
+
+    # Commit
+
+    def come_under(self, record: bytes) -> Commit:
+        """Come under a commit, or stay under it; refuse one that does not follow."""
+        current_digest, current_record = self.store.commit_record()
+        if hashlib.sha256(record).digest() == current_digest:
+            return _decoded_commit(record)
+        commit = _decoded_commit(record)
+        self._check_federation(commit.federation)
+        self._check_peers({member.site: member.identity for member in commit.members})
+        current = _decoded_commit(current_record) if current_record else None
+        number, epoch_digest = self.store.highest_epoch()
+        if (current and commit.order <= current.order) or commit.number < number:
+            raise CommitRefused("the commit is not newer than what the site knows")
+        if commit.number == number and bytes.fromhex(commit.epoch) != epoch_digest:
+            raise CommitRefused("the commit is of another epoch than the one the site took part in")
+        me = commit.index(self.identity_name)
+        if me is None:
+            self.store.apply(commit, None)
+            raise CommitRefused("the site is no member any more")
+        if commit.members[me].manifest != self.check_data().digest.hex():
+            raise DataChanged("the commit names other data than the site's")
+        self._check_received(commit, me, current)
+        self.store.apply(commit, me)
+        return commit
+
+    def _check_received(self, commit: Commit, me: int, current: Commit | None) -> None:
+        same_epoch = current is not None and current.epoch == commit.epoch
+        for sender, recipient in commit.pairs:
+            if recipient != me:
+                continue
+            assigned = commit.draw.assigned(sender, me)
+            gone = current.withdrawn[sender] if same_epoch and current else ()
+            here = self.store.n_received(
+                bytes.fromhex(commit.epoch), commit.members[sender].identity
+            )
+            if here != len(assigned) - int(np.isin(assigned, gone).sum()):
+                raise CommitRefused("the site does not have all that the commit gives it")
+
+    def note_receipts(self, commit: Commit, receipts: Sequence[Receipt]) -> None:
+        """Keep the receipts for what this site sent; those that are not signed are left out."""
+        me = self.identity_name
+        good = [
+            (r.recipient, r.examples, r.signature)
+            for r in receipts
+            if r.sender == me
+            and is_signed(
+                bytes.fromhex(r.recipient),
+                "receipt",
+                receipt_content(bytes.fromhex(commit.epoch), me, r.recipient, r.examples),
+                r.signature,
+            )
+        ]
+        self.store.note_receipts(commit.number, good)
+
+    def withdrawn(self, manifest: Manifest) -> Withdrawn:
+        """What was withdrawn since the rows were numbered."""
+        gone = self._gone(manifest)
+        numbers = np.flatnonzero(gone[manifest.share_rows])
+        return Withdrawn(tuple(numbers.tolist()), int(gone.sum()) - len(numbers))
+
+    def _gone(self, manifest: Manifest) -> BoolArray:
+        """(rows,) the live rows that were withdrawn since."""
+        fingerprints = self.store.withdrawn_fingerprints()
+        if not fingerprints:
+            return np.zeros(len(manifest.live), np.bool_)
+        withdrawn = [f.tobytes() in fingerprints for f in manifest.fingerprints]
+        return np.array(withdrawn, np.bool_) & manifest.live
+
+    def held(self, commit: Commit) -> Held:
+        """What this site holds under the commit that it is under."""
+        if self._held is None or self._held[0] != commit.digest:
+            me = commit.index(self.identity_name)
+            if me is None:
+                raise CommitRefused("the site is no member")
+            manifest = self._manifest()
+            number_of = np.full(len(manifest.live), -1, np.int64)
+            number_of[manifest.share_rows] = np.arange(len(manifest.share_rows))
+            own = number_of[self.own_rows(manifest)]
+            self._held = (commit.digest, held_by(commit, me, own))
+        return self._held[1]
+
+    def own_rows(self, manifest: Manifest) -> IntArray:
+        """The rows of this site that are trained on."""
+        return np.flatnonzero(manifest.live & ~self._gone(manifest))
+
+    def received_examples(self, commit: Commit, sender: int) -> tuple[npt.NDArray[Any], IntArray]:
+        """All inputs and labels that came from a sender and are still held."""
+        parts = list(
+            self.store.chunks(bytes.fromhex(commit.epoch), commit.members[sender].identity)
+        )
+        return np.concatenate([p.x for p in parts]), np.concatenate([p.y for p in parts])
+
+
+@lru_cache(maxsize=256)
+def _assigned_by(epoch: bytes, sender: int, recipient: int, draw: Any) -> IntArray:
+    del epoch
+    return draw.assigned(sender, recipient)
+
+
+def _assigned(epoch: Epoch, sender: int, recipient: int) -> IntArray:
+    return _assigned_by(epoch.digest, sender, recipient, epoch.draw)
+
+
+@lru_cache(maxsize=8)
+def _decoded_commit(record: bytes) -> Commit:
+    return Commit.decode(record)
+
+
+def _fingerprints(data: SiteData) -> tuple[npt.NDArray[np.uint8], bytes]:
+    """A fingerprint of every row, (rows, 16) bytes, and the digest of all and of the marks."""
+    out = np.empty((data.n_examples, 16), np.uint8)
+    labels = data.y.astype("<i8")
+    for start, block in data.blocks():
+        if block.dtype.kind == "f" and not np.isfinite(block).all():
+            row = start + int(np.argmin(np.isfinite(block.reshape(len(block), -1)).all(axis=1)))
+            raise DataError(f"data must be finite, got a missing value in example {row}")
+        for place, row in enumerate(np.ascontiguousarray(block)):
+            content = labels[start + place].tobytes() + row.tobytes()
+            digest = hashlib.blake2b(content, digest_size=16).digest()
+            out[start + place] = np.frombuffer(digest, np.uint8)
+    whole = hashlib.sha256(repr((str(data.x.dtype), data.x.shape)).encode())
+    whole.update(out.tobytes())
+    whole.update(data.shareable.tobytes())
+    return out, whole.digest()

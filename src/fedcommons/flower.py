@@ -1,0 +1,124 @@
+"""What a Flower app imports: `share`, `CodedSum` for servers, `attach`, `coded` for clients.
+
+    # server_app.py
+    federation = share(grid, context, copies=3)
+    result = CodedSum(federation, estimator="memory").start(grid, initial_arrays, num_rounds=50)
+
+    # client_app.py
+    site = attach(app, data=load_site)
+
+    @app.train(mods=[coded(site)])
+    def train(message, context):
+        for x, y, weight in site.batches(context): ...
+
+`run_embedded` runs both apps in one process, for trying out and for tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context
+from flwr.serverapp import Grid
+
+from fedcommons.errors import ArgumentError
+from fedcommons.federate import coordinator
+from fedcommons.federate.client import SiteClient, attach, coded
+from fedcommons.federate.coordinator import Federation
+from fedcommons.federate.embedded import run_embedded
+from fedcommons.federate.site_data import SiteData
+from fedcommons.federate.training import CodedSum
+
+__all__ = [
+    "CodedSum",
+    "Federation",
+    "SiteClient",
+    "SiteData",
+    "attach",
+    "coded",
+    "run_embedded",
+    "share",
+]
+
+
+def share(
+    grid: Grid,
+    context: Context,
+    *,
+    copies: int,
+    federation: str | None = None,
+    state_dir: str | Path | None = None,
+    sites: int | None = None,
+    wait: float | None = None,
+    timeout: float | None = None,
+    reshare: bool | None = None,
+    leave: Sequence[str] | None = None,
+    seed: int | None = None,
+) -> Federation:
+    """Share each shareable example with `copies` other sites, once; later runs take that up.
+
+    Args:
+        copies: d, how many other sites get each shareable example.
+        federation: the federation's name; sites refuse messages of another one.
+        state_dir: the server's folder, an absolute path, held for this run alone.
+        sites: how many sites to wait for, for at most `wait` seconds.
+        timeout: how long a site may take for a message of the exchange, in seconds.
+        reshare: make a new exchange although there is one.
+        leave: names of sites that left for good; everybody deletes what came from them.
+        seed: of the draw; random by default.
+
+    What is not given is taken from the run config: federation, state-dir, sites, wait, timeout,
+    reshare, leave (names with commas between), seed.
+    """
+    config = context.run_config
+
+    def given(value: Any, name: str, default: Any) -> Any:
+        return config.get(name, default) if value is None else value
+
+    folder = given(state_dir, "state-dir", None)
+    if folder is None:
+        raise ArgumentError("state-dir must be given in the run config, an absolute path")
+    names = given(leave, "leave", "")
+    return coordinator.share(
+        grid,
+        federation=str(given(federation, "federation", "federation")),
+        state_dir=Path(folder),
+        run_id=context.run_id,
+        copies=copies,
+        n_sites=int(given(sites, "sites", 2)),
+        wait=float(given(wait, "wait", 60)),
+        seconds=float(given(timeout, "timeout", 120)),
+        reshare=bool(given(reshare, "reshare", False)),
+        leave=[n for n in (names.split(",") if isinstance(names, str) else names) if n],
+        seed=_seed(given(seed, "seed", None)),
+    )
+
+
+def settings_from(run_config: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of `CodedSum` that a run config sets, by their names with dashes.
+
+    estimator, warm, code, straggler-prob, learning-rate, decay, local-steps, batch-size, deadline,
+    seed, and rehearse-stragglers = p for Bernoulli absences.
+    """
+    from fedcommons.stragglers import Bernoulli
+
+    names = (
+        "estimator", "warm", "code", "straggler-prob", "learning-rate", "decay", "local-steps",
+        "batch-size", "deadline", "seed",
+    )  # fmt: skip
+    found = {
+        name.replace("-", "_"): run_config[name]
+        for name in names
+        if name in run_config and run_config[name] != ""
+    }
+    if run_config.get("rehearse-stragglers"):
+        found["stragglers"] = Bernoulli(float(run_config["rehearse-stragglers"]))
+    if isinstance(found.get("deadline"), int):
+        found["deadline"] = float(found["deadline"])
+    return found
+
+
+def _seed(value: Any) -> int | None:
+    return None if value is None else int(value)
