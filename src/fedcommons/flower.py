@@ -25,7 +25,7 @@ from flwr.serverapp import Grid
 
 from fedcommons.errors import ArgumentError
 from fedcommons.federate import coordinator
-from fedcommons.federate.client import SiteClient, attach, coded
+from fedcommons.federate.client import SiteClient, attach, coded, data_from_node_config
 from fedcommons.federate.coordinator import Federation
 from fedcommons.federate.embedded import run_embedded
 from fedcommons.federate.site_data import SiteData
@@ -38,7 +38,9 @@ __all__ = [
     "SiteData",
     "attach",
     "coded",
+    "data_from_node_config",
     "run_embedded",
+    "settings_from",
     "share",
 ]
 

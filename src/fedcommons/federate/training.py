@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from logging import INFO, WARNING
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -182,6 +183,11 @@ class CodedSum:
     @property
     def name(self) -> str:
         return self.settings.name(self.commit.number)
+
+    @property
+    def folder(self) -> Path:
+        """The results folder of this training."""
+        return self.federation.state.folder / self.name
 
     def _describe(self) -> dict[str, Any]:
         return {

@@ -1,0 +1,206 @@
+"""`fedcommons federate`: a federation of your own, and a site's store."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from fedcommons.cli import exit_codes
+from fedcommons.errors import ArgumentError, FederationError, StoreError
+
+app = typer.Typer(
+    help="A federation on Flower: an app of your own, one to watch, and a site's store.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+StoreFolder = Annotated[Path, typer.Argument(help="The folder of a site's store.")]
+
+
+def _need_flower() -> None:
+    """Flower is an extra: say how to get it."""
+    try:
+        import flwr  # noqa: F401
+    except ImportError:
+        raise FederationError("federate needs Flower: pip install 'fedcommons[flower]'") from None
+
+
+@app.command()
+def new(
+    folder: Annotated[Path, typer.Argument(help="A new folder.")],
+    torch: Annotated[bool, typer.Option("--torch", help="A PyTorch model.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write a ready Flower app: edit its task.py and data.py, run the rest unchanged.
+
+    Example: fedcommons federate new hospitals
+    """
+    from fedcommons.federate.new_app import write_app
+
+    files = write_app(folder, torch=torch)
+    if as_json:
+        typer.echo(json.dumps({"files": [str(path) for path in files]}, indent=2))
+        return
+    for path in files:
+        typer.echo(str(path))
+    typer.echo(f"Try it: fedcommons federate run {folder}")
+
+
+@app.command()
+def run(
+    folder: Annotated[Path, typer.Argument(help="The folder of a Flower app.")],
+    sites: Annotated[int, typer.Option(help="Sites, each with its part of the data.")] = 5,
+    run_config: Annotated[
+        str, typer.Option(help="Changes to the run config, as for flwr run: 'num-rounds=50'.")
+    ] = "",
+) -> None:
+    """Run a Flower app in one process: the real server and client apps, no network.
+
+    Example: fedcommons federate run hospitals --run-config 'num-rounds=50 rehearse-stragglers=0.5'
+    """
+    _need_flower()
+    from fedcommons.federate.local_app import run_app
+
+    if sites < 2:
+        raise ArgumentError(f"sites must be at least 2, got {sites}")
+    try:
+        run_app(folder, sites, parse_config(run_config))
+    except KeyboardInterrupt:
+        typer.echo("fedcommons: interrupted; give the same command again to go on", err=True)
+        raise typer.Exit(exit_codes.INTERRUPTED) from None
+
+
+def parse_config(text: str) -> dict[str, Any]:
+    """key=value pairs with spaces between, values as in TOML."""
+    pairs: dict[str, Any] = {}
+    for part in text.split():
+        key, sign, value = part.partition("=")
+        try:
+            pairs[key] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            sign = ""
+        if not sign or not key:
+            raise ArgumentError(f"run-config must be key=value pairs as in TOML, got {part!r}")
+    return pairs
+
+
+@app.command()
+def identity(folder: StoreFolder, as_json: AsJson = False) -> None:
+    """Print a site's public key for its peers to pin; a new store is made where there is none.
+
+    Example: fedcommons federate identity /srv/hospital-a/store
+    """
+    _need_flower()
+    from fedcommons.federate.store import Store
+
+    store = Store(folder, create=True)
+    name = store.identity.name
+    store.close()
+    typer.echo(json.dumps({"identity": name}) if as_json else name)
+
+
+@app.command()
+def status(folder: StoreFolder, as_json: AsJson = False) -> None:
+    """What a site is committed to and holds; reads all of the store, so that damage shows.
+
+    Example: fedcommons federate status /srv/hospital-a/store
+    """
+    _need_flower()
+    from fedcommons.federate.status import status_of
+    from fedcommons.federate.store import Store
+
+    store = Store(folder)
+    try:
+        found = status_of(store)
+    finally:
+        store.close()
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+        return
+    for name, value in found.items():
+        if not isinstance(value, dict):
+            typer.echo(f"{name.replace('_', ' '):24} {'-' if value is None else value}")
+    for sender, n in found["held_from_others"].items():
+        typer.echo(f"{'held from ' + sender:24} {n}")
+
+
+@app.command()
+def ledger(folder: StoreFolder, as_json: AsJson = False) -> None:
+    """Who gave what to whom, and what was deleted: every transfer, the oldest first.
+
+    Example: fedcommons federate ledger /srv/hospital-a/store --json
+    """
+    _need_flower()
+    from fedcommons.federate.status import ledger_of
+    from fedcommons.federate.store import Store
+
+    store = Store(folder)
+    try:
+        entries = ledger_of(store)
+    finally:
+        store.close()
+    if as_json:
+        typer.echo(json.dumps(entries, indent=2))
+        return
+    table = Table()
+    for column in ("time", "event", "epoch", "peer", "examples", "bytes"):
+        table.add_column(column, justify="right" if column in ("examples", "bytes") else "left")
+    for entry in entries:
+        when = datetime.datetime.fromtimestamp(entry["time"], datetime.UTC)
+        table.add_row(
+            f"{when:%Y-%m-%d %H:%M:%S}Z",
+            entry["event"],
+            str(entry["epoch"]),
+            entry["peer"],
+            str(entry["examples"]),
+            str(entry["bytes"]),
+        )
+    Console().print(table)
+
+
+@app.command()
+def withdraw(
+    folder: StoreFolder,
+    rows: Annotated[
+        str, typer.Option(help="Rows of the data file, from 0, with commas between.")
+    ] = "",
+    everything: Annotated[
+        bool, typer.Option("--all", help="Everything: the site leaves the federation.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take examples back: from the next round on nobody trains on them, and holders delete them.
+
+    Example: fedcommons federate withdraw /srv/hospital-a/store --rows 17,42
+    """
+    _need_flower()
+    import numpy as np
+
+    from fedcommons.federate.store import Store
+
+    if bool(rows) == everything:
+        raise ArgumentError("rows or --all must be given, one of them")
+    try:
+        numbers = np.array([int(row) for row in rows.split(",") if row], np.int64)
+    except ValueError:
+        raise ArgumentError(f"rows must be integers with commas between, got {rows!r}") from None
+    store = Store(folder)
+    try:
+        if everything:
+            store.withdraw_all()
+            said = "everything is withdrawn"
+        else:
+            said = f"{store.withdraw(numbers)} examples are withdrawn"
+    except StoreError:
+        raise
+    finally:
+        store.close()
+    typer.echo(json.dumps({"withdrawn": said}) if as_json else f"{said}, from the next round on")

@@ -1,0 +1,45 @@
+"""A ready Flower app, written from the template."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+from pathlib import Path
+from string import Template
+
+from fedcommons.errors import FederationError
+
+FILES = ("pyproject.toml", "README.md", "SITES.md")
+MODULES = ("__init__", "server_app", "client_app", "data")
+
+
+def write_app(folder: Path, *, torch: bool = False) -> list[Path]:
+    """Write an app into a folder that is new or empty; the files."""
+    folder = folder.resolve()
+    package = re.sub(r"\W", "_", folder.name).lower()
+    if not package.isidentifier():
+        raise FederationError(f"the folder's name must begin with a letter, got {folder.name!r}")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise FederationError(f"{folder} must be new or an empty folder")
+    values = {
+        "name": folder.name.lower().replace("_", "-"),
+        "package": package,
+        "state_dir": str(folder.with_name(f"{folder.name}-state")).replace("\\", "/"),
+        "dependencies": '"fedcommons[flower,torch]"' if torch else '"fedcommons[flower]"',
+        # Sites that return trained models set their own step; the server then follows them all
+        # the way.
+        "learning_rate": "1.0" if torch else "0.1",
+    }
+    template = resources.files("fedcommons.federate") / "template"
+    sources = {folder / name: template / f"{name}.tmpl" for name in FILES}
+    for module in MODULES:
+        sources[folder / package / f"{module}.py"] = template / "app" / f"{module}.py.tmpl"
+    task = "task_torch.py.tmpl" if torch else "task.py.tmpl"
+    sources[folder / package / "task.py"] = template / "app" / task
+    try:
+        (folder / package).mkdir(parents=True)
+        for path, source in sources.items():
+            path.write_text(Template(source.read_text()).substitute(values), encoding="utf-8")
+    except OSError as error:
+        raise FederationError(f"{folder} cannot be written: {error}") from None
+    return list(sources)

@@ -1,0 +1,52 @@
+"""What a site's operator can read off its store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedcommons.federate.records import Commit
+from fedcommons.federate.store import Store
+
+
+def status_of(store: Store) -> dict[str, Any]:
+    """What the site is committed to and holds. Everything is read: damage is raised."""
+    store.check()
+    record = store.commit_record()[1]
+    commit = Commit.decode(record) if record else None
+    manifest = store.manifest()
+    names = _names(store)
+    return {
+        "federation": store.federation,
+        "identity": store.identity.name,
+        "epoch": commit.number if commit else None,
+        "commit": commit.serial if commit else None,
+        "code": commit.code if commit else None,
+        "examples_of_all": commit.n_examples if commit else None,
+        "own_examples": len(manifest.rows) if manifest else None,
+        "own_shareable": len(manifest.share_rows) if manifest else None,
+        "withdrawn": "everything" if store.withdrew_all else len(store.withdrawn_fingerprints()),
+        "held_from_others": {names.get(s, s[:16]): n for s, n in store.holdings()},
+    }
+
+
+def ledger_of(store: Store) -> list[dict[str, Any]]:
+    """All entries, peers by their names; an entry that was changed is raised."""
+    names = _names(store)
+    return [
+        {
+            "entry": entry.entry,
+            "time": entry.time,
+            "event": entry.event,
+            "epoch": entry.epoch,
+            "peer": names.get(entry.peer, entry.peer[:16]),
+            "chunk": entry.chunk,
+            "examples": entry.examples,
+            "bytes": entry.size,
+            "evidence": entry.evidence.hex(),
+        }
+        for entry in store.ledger()
+    ]
+
+
+def _names(store: Store) -> dict[str, str]:
+    return {identity: site for site, identity in store.trusted_peers().items()}
