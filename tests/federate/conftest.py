@@ -1,0 +1,85 @@
+"""Small federations of sites in this process, without Flower."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedcommons.federate.records import Commit, Epoch
+from fedcommons.federate.site import Site
+from fedcommons.federate.site_data import SiteData
+from fedcommons.federate.store import Store
+
+FEDERATION = "hospitals"
+MakeSite = Callable[..., Site]
+
+
+def example_data(seed: int, n: int = 12, n_shareable: int | None = None) -> SiteData:
+    """n examples of 6 floats and a label; the first `n_shareable` may be shared, or every other."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 6)).astype(np.float32)
+    mask = np.arange(n) % 2 == 0 if n_shareable is None else np.arange(n) < n_shareable
+    return SiteData.from_arrays(x, rng.integers(0, 3, size=n), mask)
+
+
+@pytest.fixture
+def make_site(tmp_path: Path) -> Iterator[MakeSite]:
+    """make_site("a"): a site with a store of its own; the same name opens the same store again."""
+    stores = []
+
+    def make(name: str, data: SiteData | None = None, peers: Any = None) -> Site:
+        store = Store(tmp_path / name, create=True)
+        stores.append(store)
+        return Site(store, data or example_data(ord(name[0])), name, peers)
+
+    yield make
+    for store in stores:
+        store.close()
+
+
+@pytest.fixture
+def three(make_site: MakeSite) -> list[Site]:
+    return [make_site(name) for name in "abc"]
+
+
+def epoch_of(sites: list[Site], *, number: int = 1, copies: int = 1, seed: int = 7) -> Epoch:
+    """An epoch to which all these sites made a fresh offer."""
+    offers = [
+        site.offer(FEDERATION, node_id=10 + i, run_id=1, with_key=True)
+        for i, site in enumerate(sites)
+    ]
+    return Epoch(FEDERATION, number, seed, copies, tuple(offers))
+
+
+def sent_by(site: Site, epoch: Epoch, chunk: int = 0) -> dict[int, bytes]:
+    """One chunk's envelopes by recipient."""
+    envelopes, _ = site.send(epoch.record, range(len(epoch.sites)), chunk)
+    return dict(envelopes)
+
+
+def exchange(sites: list[Site], epoch: Epoch) -> Commit:
+    """Deliver everything; the commit that follows, under which nobody is yet."""
+    place = {offer.identity: i for i, offer in enumerate(epoch.sites)}
+    pairs = set()
+    for site in sites:
+        _, n_chunks = site.send(epoch.record, [], 0)
+        for chunk in range(n_chunks):
+            for recipient, sealed in sent_by(site, epoch, chunk).items():
+                receipts, refused = sites[recipient].receive(epoch.record, [sealed])
+                assert not refused
+                pairs |= {(place[r.sender], place[r.recipient]) for r in receipts}
+    return Commit.of(epoch, tuple(sorted(pairs)))
+
+
+@pytest.fixture
+def committed(three: list[Site]) -> tuple[list[Site], Epoch, Commit]:
+    """Three sites after an exchange with one copy of each, all under its commit."""
+    epoch = epoch_of(three)
+    commit = exchange(three, epoch)
+    for site in three:
+        site.come_under(commit.record)
+    return three, epoch, commit
