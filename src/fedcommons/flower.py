@@ -30,6 +30,7 @@ from fedcommons.federate.coordinator import Federation
 from fedcommons.federate.embedded import run_embedded
 from fedcommons.federate.site_data import SiteData
 from fedcommons.federate.training import CodedSum
+from fedcommons.stragglers import Bernoulli
 
 __all__ = [
     "CodedSum",
@@ -101,24 +102,26 @@ def share(
 def settings_from(run_config: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of `CodedSum` that a run config sets, by their names with dashes.
 
-    estimator, warm, code, straggler-prob, learning-rate, decay, local-steps, batch-size, deadline,
-    seed, and rehearse-stragglers = p for Bernoulli absences.
+    A negative straggler-prob means that it is estimated, deadline = 0 that it is adaptive, and
+    rehearse-stragglers = p that sites are missing at random.
     """
-    from fedcommons.stragglers import Bernoulli
-
     names = (
-        "estimator", "warm", "code", "straggler-prob", "learning-rate", "decay", "local-steps",
-        "batch-size", "deadline", "seed",
-    )  # fmt: skip
-    found = {
-        name.replace("-", "_"): run_config[name]
-        for name in names
-        if name in run_config and run_config[name] != ""
-    }
-    if run_config.get("rehearse-stragglers"):
-        found["stragglers"] = Bernoulli(float(run_config["rehearse-stragglers"]))
-    if isinstance(found.get("deadline"), int):
-        found["deadline"] = float(found["deadline"])
+        "estimator",
+        "warm",
+        "code",
+        "learning-rate",
+        "decay",
+        "local-steps",
+        "batch-size",
+        "seed",
+    )
+    found = {name.replace("-", "_"): run_config[name] for name in names if name in run_config}
+    if (p := float(run_config.get("straggler-prob", -1))) >= 0:
+        found["straggler_prob"] = p
+    if (p := float(run_config.get("rehearse-stragglers", 0))) > 0:
+        found["stragglers"] = Bernoulli(p)
+    if "deadline" in run_config:
+        found["deadline"] = float(run_config["deadline"]) or "adaptive"
     return found
 
 

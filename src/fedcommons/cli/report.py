@@ -20,6 +20,12 @@ def report(
 
     Example: fedcommons report results/paper
     """
+    from fedcommons.figures import federation
+
+    if federation.is_federation(folder):
+        page = federation.write_page(folder)
+        typer.echo(json.dumps({"folder": str(folder)}) if as_json else f"Open {page}")
+        return
     from fedcommons.figures.report import write_report  # matplotlib is slow to import
 
     checked = write_report(Folder(folder))

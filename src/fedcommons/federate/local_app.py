@@ -34,17 +34,13 @@ def run_app(folder: Path, n_sites: int, overrides: Mapping[str, Any]) -> Embedde
             f"run config must have the keys {sorted(config)}, got {unknown[0]!r} besides"
         )
     config = {**config, "sites": n_sites, **overrides}
-    stores = Path(str(config["state-dir"])) / "sites"
-    nodes = [
-        {
-            "site": f"site-{k}",
-            "store": str(stores / f"site-{k}"),
-            "peers": "first-use",
-            "partition-id": k,
-            "num-partitions": n_sites,
-        }
-        for k in range(n_sites)
+    nodes: list[dict[str, Any]] = [
+        {"partition-id": k, "num-partitions": n_sites} for k in range(n_sites)
     ]
+    if "state-dir" in config:  # an app that shares; others run as well
+        for k, node in enumerate(nodes):
+            store = Path(str(config["state-dir"])) / "sites" / f"site-{k}"
+            node |= {"site": f"site-{k}", "store": str(store), "peers": "first-use"}
     sys.path.insert(0, str(folder.resolve()))
     try:
         server_app, client_app = (_load(components[kind]) for kind in ("serverapp", "clientapp"))

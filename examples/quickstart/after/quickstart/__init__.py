@@ -1,0 +1,1 @@
+"""Federated averaging with coded weights of a small PyTorch model."""

@@ -1,0 +1,178 @@
+"""`fedcommons federate` as its users type it."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+FEDCOMMONS = Path(sys.executable).with_name("fedcommons")
+
+
+def fedcommons(*arguments: object, code: int = 0) -> str:
+    result = subprocess.run(
+        [FEDCOMMONS, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+    )
+    assert result.returncode == code, result.stderr[-3000:]
+    assert "Traceback" not in result.stderr
+    return result.stdout + result.stderr
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory):
+    """An app that was written and run: its folder, its state-dir, what it printed."""
+    folder = tmp_path_factory.mktemp("app") / "clinics"
+    fedcommons("federate", "new", folder)
+    said = fedcommons(
+        "federate", "run", folder, "--run-config", "num-rounds=3 rehearse-stragglers=0.3"
+    )
+    return folder, folder.with_name("clinics-state"), said
+
+
+def results(state: Path) -> list[Path]:
+    return sorted(path.parent for path in state.glob("*/run.json"))
+
+
+def test_a_new_app_runs_unchanged_and_learns(app):
+    _, state, said = app
+    found = [float(value) for value in re.findall(r"accuracy (0\.\d+)", said)]
+    assert len(found) == 3
+    assert found[-1] > 0.5
+    (folder,) = results(state)
+    assert str(folder) in said
+    with np.load(folder / "model.npz") as model:
+        assert model["beta"].shape == (785, 10)
+
+
+def test_the_report_of_a_training_is_one_page(app):
+    (folder,) = results(app[1])
+    assert str(folder / "report.html") in fedcommons("report", folder)
+    page = (folder / "report.html").read_text()
+    for word in ("clinics", "site-4", "accuracy after each round", "300 examples"):
+        assert word in page
+    assert "http" not in re.sub(r'http-equiv="[^"]*"', "", page)
+
+
+def test_a_damaged_results_folder_is_a_message(app, tmp_path):
+    (folder,) = results(app[1])
+    for name in ("run.json", "rounds.parquet", "answers.parquet"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    (tmp_path / "rounds.parquet").write_bytes(b"PAR1 and no more")
+    assert "cannot be read" in fedcommons("report", tmp_path, code=6)
+
+
+def test_status_and_ledger_tell_what_became_of_examples(app):
+    store = app[1] / "sites" / "site-0"
+    status = json.loads(fedcommons("federate", "status", store, "--json"))
+    assert status["federation"] == "clinics"
+    assert status["own_examples"] == 60
+    assert status["own_shareable"] == 12
+    ledger = json.loads(fedcommons("federate", "ledger", store, "--json"))
+    by_event = {
+        event: sum(entry["examples"] for entry in ledger if entry["event"] == event)
+        for event in ("sent", "received", "receipt")
+    }
+    assert by_event["sent"] == by_event["receipt"] == 3 * 12
+    assert by_event["received"] == sum(status["held_from_others"].values())
+    assert "held from site-1" in fedcommons("federate", "status", store)
+    assert "receipt" in fedcommons("federate", "ledger", store)
+
+
+def test_a_withdrawal_reaches_the_holders(app):
+    folder, state, _ = app
+    said = fedcommons("federate", "withdraw", state / "sites" / "site-2", "--rows", "0,1")
+    assert "2 examples are withdrawn" in said
+    fedcommons("federate", "run", folder, "--run-config", "num-rounds=6 rehearse-stragglers=0.3")
+    ledgers = [
+        json.loads(fedcommons("federate", "ledger", state / "sites" / f"site-{k}", "--json"))
+        for k in range(5)
+    ]
+    deleted = [
+        entry for ledger in ledgers for entry in ledger if entry["event"] == "deleted"
+    ]  # row 0 is shareable, row 1 is not
+    assert sum(entry["examples"] for entry in deleted) == 3
+    assert {entry["peer"] for entry in deleted} == {"site-2"}
+
+
+def test_identity_is_made_once(tmp_path):
+    first = fedcommons("federate", "identity", tmp_path / "store").strip()
+    assert re.fullmatch(r"[0-9a-f]{64}", first)
+    assert fedcommons("federate", "identity", tmp_path / "store").strip() == first
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("status", "{tmp}/none"), 7, "is not a site's store"),
+        (("ledger", "{tmp}/none"), 7, "is not a site's store"),
+        (("withdraw", "{tmp}/none", "--rows", "1"), 7, "is not a site's store"),
+        (("withdraw", "{tmp}/none"), 2, "rows or --all"),
+        (("withdraw", "{tmp}/none", "--rows", "1", "--all"), 2, "rows or --all"),
+        (("withdraw", "{tmp}/none", "--rows", "one"), 2, "must be integers"),
+        (("run", "{tmp}"), 8, "pyproject.toml cannot be read"),
+        (("run", "{tmp}", "--sites", "1"), 2, "at least 2"),
+        (("run", "{tmp}", "--run-config", "rounds"), 2, "key=value"),
+        (("new", "{tmp}/full"), 8, "must be new or an empty folder"),
+        (("new", "{tmp}/1x"), 8, "must begin with a letter"),
+    ],
+)
+def test_a_mistake_is_a_message_and_an_exit_code(arguments, code, said, tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").write_text("x")
+    filled = [argument.replace("{tmp}", str(tmp_path)) for argument in arguments]
+    assert said in fedcommons("federate", *filled, code=code)
+
+
+def test_an_unknown_key_of_the_run_config_is_named(app):
+    said = fedcommons("federate", "run", app[0], "--run-config", "rounds=3", code=8)
+    assert "'rounds'" in said
+    assert "num-rounds" in said
+
+
+def test_a_wrong_setting_is_named(app):
+    said = fedcommons("federate", "run", app[0], "--run-config", 'estimator="mean"', code=2)
+    assert "estimator must be one of" in said
+
+
+def test_rows_that_do_not_exist_cannot_be_withdrawn(app):
+    store = app[1] / "sites" / "site-1"
+    said = fedcommons("federate", "withdraw", store, "--rows", "60", code=7)
+    assert "0 to 59" in said
+
+
+def test_a_torch_app_runs(tmp_path):
+    fedcommons("federate", "new", tmp_path / "nets", "--torch")
+    said = fedcommons(
+        "federate", "run", tmp_path / "nets", "--run-config", "num-rounds=3 local-steps=2"
+    )
+    found = [float(value) for value in re.findall(r"accuracy (0\.\d+)", said)]
+    assert len(found) == 3
+    assert found[-1] > 0.3
+
+
+def test_the_exchange_does_not_import_torch(tmp_path):
+    fedcommons("federate", "new", tmp_path / "nets", "--torch")
+    code = f"""
+import sys
+sys.path.insert(0, {str(tmp_path / "nets")!r})
+from nets.client_app import app
+from flwr.app import Context, RecordDict
+from fedcommons.federate import coordinator, embedded
+from pathlib import Path
+nodes = [dict(store=f"{tmp_path}/store{{k}}", site=f"s{{k}}", peers="first-use") for k in range(3)]
+grid = embedded.EmbeddedGrid(app, nodes, {{}})
+with embedded._task(grid.run_id, 1):
+    us = coordinator.share(grid, federation="nets", state_dir=Path("{tmp_path}/state"),
+        run_id=grid.run_id, copies=2, n_sites=3)
+assert len(us.commit.pairs) == 6
+assert "torch" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
