@@ -110,17 +110,30 @@ class SiteClient:
 
     def offer(self, message: Message, context: Context) -> Message:
         request, site = wire.fields(message), self.site(context)
+        federation = str(request["federation"])
+        if site.store.withdrew_all and site.store.federation == federation:
+            return self._farewell(message, context, site)
+        committed = bool(site.store.commit_record()[0])
         signed = site.offer(
-            str(request["federation"]),
+            federation,
             node_id=context.node_id,
             run_id=context.run_id,
-            with_key=bool(request["with-key"]),
+            with_key=bool(request["with-key"])
+            and not (committed and bool(request.get("unless-committed"))),
         )
         reply = {
             "offer": signed.content,
             "signature": signed.signature,
             "commit": site.store.commit_record()[1],
         }
+        return Message(wire.content(reply), reply_to=message)
+
+    @staticmethod
+    def _farewell(message: Message, context: Context, site: Site) -> Message:
+        """The signed word of a site that withdrew everything, so that the others learn of it."""
+        content = wire.farewell(str(site.store.federation), context.node_id, context.run_id)
+        signature = site.store.identity.sign("withdrew", content)
+        reply = {"withdrew": site.identity_name, "signature": signature}
         return Message(wire.content(reply), reply_to=message)
 
     def send(self, message: Message, context: Context) -> Message:
@@ -183,9 +196,7 @@ class SiteClient:
             int(request["batch-size"]),
             stream(commit.seed, "batches", site.name, int(request["round"])),
         )
-        arrays, metrics = run.answer(view)
-        records: dict[str, Any] = {"answer": arrays, **metrics}
-        return Message(wire.content(reply, **records), reply_to=message)
+        return Message(wire.content(reply, answer=run.answer(view)), reply_to=message)
 
     def _examples(self, site: Site, commit: Commit) -> tuple[npt.NDArray[Any], IntArray]:
         """Everything that the site holds, its own examples first; read once for each commit."""
@@ -209,13 +220,17 @@ class _Training:
     ) -> None:
         self.client, self.message, self.context, self.train = client, message, context, train
 
-    def answer(self, view: View) -> tuple[ArrayRecord, dict[str, Any]]:
+    def answer(self, view: View) -> ArrayRecord:
         """What the app's training function makes of the view, as an answer.
 
         It may return the trained model ("arrays"), as any Flower app does: the answer is then n
         times how far it went down, for n examples and a loss that is a mean over them. Or it may
-        return the "gradient", the weighted sum over all examples.
+        return the "gradient", the weighted sum over all examples. Nothing else leaves the site.
         """
+        start = self.message.content.array_records["arrays"]
+        n = len(view.y)
+        if not n:  # no loss has a mean over nothing
+            return ArrayRecord({name: Array(np.zeros_like(a.numpy())) for name, a in start.items()})
         self.client._views[self.context.node_id] = view
         try:
             reply = self.train(self.message, self.context)
@@ -224,20 +239,20 @@ class _Training:
         if not reply.has_content():
             raise FederationError("the training function must return content")
         records = reply.content.array_records
-        metrics = dict(reply.content.metric_records)
         if "gradient" in records:
-            return records["gradient"], metrics
-        start, end = self.message.content.array_records["arrays"], records["arrays"]
-        n = len(view.y)
-        answer = {
-            name: Array(_descent(array.numpy(), end[name].numpy(), n))
-            for name, array in start.items()
-        }
-        return ArrayRecord(answer), metrics
+            return records["gradient"]
+        if Layout.of(records["arrays"]) != Layout.of(start):
+            raise FederationError("the training function must return the arrays that it was given")
+        return ArrayRecord(
+            {
+                name: Array(_descent(array.numpy(), records["arrays"][name].numpy(), n))
+                for name, array in start.items()
+            }
+        )
 
     def vector(self, x: npt.NDArray[Any], y: IntArray) -> FloatArray:
         """The sum of the gradients of these examples, up to a factor common to all."""
-        arrays, _ = self.answer(View(x, y, np.ones(len(y))))
+        arrays = self.answer(View(x, y, np.ones(len(y))))
         return Layout.of(arrays).vector(arrays)
 
     def owner_share(

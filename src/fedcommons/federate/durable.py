@@ -34,7 +34,7 @@ def point(name: str) -> Iterator[None]:
     reached(f"{name}:after")
 
 
-def write_file(path: Path, content: bytes, name: str) -> None:
+def write_file(path: Path, content: bytes | memoryview, name: str) -> None:
     """Replace a file whole or not at all; after the return it is on the disk."""
     temporary = path.with_name(f".{path.name}.part")
     with temporary.open("wb") as file:
@@ -43,11 +43,22 @@ def write_file(path: Path, content: bytes, name: str) -> None:
         os.fsync(file.fileno())
     with point(name):
         temporary.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        _sync_folder(path.parent)
+
+
+def make_folder(path: Path) -> None:
+    """A folder that is on the disk after the return: so are files written into it."""
+    if not path.is_dir():
+        path.mkdir(exist_ok=True)
+        _sync_folder(path.parent)
+
+
+def _sync_folder(path: Path) -> None:
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 class Lock:

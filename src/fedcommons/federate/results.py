@@ -24,14 +24,15 @@ def write(
     import pyarrow  # slow to import, and needed once, at the end
     import pyarrow.parquet
 
-    folder.mkdir(exist_ok=True)
+    durable.make_folder(folder)
+    metrics = sorted({name for note in history for name in note["metrics"]})
     rounds = [
         {
             "round": note["round"],
             "seconds": note.get("seconds"),
             "answered": sum(site["answered"] for site in note["sites"]),
             "sites": len(note["sites"]),
-            **note["metrics"],
+            **{name: note["metrics"].get(name) for name in metrics},
         }
         for note in history
     ]

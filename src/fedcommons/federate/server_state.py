@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import zipfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,8 @@ import numpy.typing as npt
 from fedcommons.errors import FederationError
 from fedcommons.federate import durable
 from fedcommons.federate.records import Commit, Epoch
+from fedcommons.federate.refusals import Refusal
 from fedcommons.federate.site import Receipt
-from fedcommons.npz import read_npz
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +30,9 @@ class Exchange:
 class ServerState:
     """The server's folder, held for this process alone.
 
-    exchange.json            the last epoch and its receipts
-    commits/00001-000.json   every commit: epoch and serial
-    <training>/              checkpoint.npz, and the results of one training
+    exchange.json             the last epoch and its receipts
+    commits/00001-00000.json  every commit: epoch and serial
+    <training>/               checkpoint.npz, and the results of one training
     """
 
     def __init__(self, folder: Path) -> None:
@@ -39,44 +40,65 @@ class ServerState:
             raise FederationError(f"state-dir must be an absolute path, got {folder}")
         self.folder = folder
         self._lock = durable.Lock(folder)
-        (folder / "commits").mkdir(exist_ok=True)
+        durable.make_folder(folder / "commits")
 
     def close(self) -> None:
         self._lock.release()
 
     def exchange(self) -> Exchange | None:
-        content = self._read(self.folder / "exchange.json")
-        if content is None:
+        path = self.folder / "exchange.json"
+        try:
+            content = json.loads(path.read_bytes())
+            receipts = tuple(
+                Receipt(**{**entry, "signature": bytes.fromhex(entry["signature"])})
+                for entry in content["receipts"]
+            )
+            return Exchange(Epoch.decode(content["epoch"].encode()), receipts)
+        except FileNotFoundError:
             return None
-        receipts = tuple(
-            Receipt(**{**entry, "signature": bytes.fromhex(entry["signature"])})
-            for entry in content["receipts"]
-        )
-        return Exchange(Epoch.decode(content["epoch"].encode()), receipts)
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, Refusal) as error:
+            raise FederationError(f"{path} is damaged: {error}") from None
 
     def save_exchange(self, exchange: Exchange, name: str) -> None:
         receipts = [{**asdict(r), "signature": r.signature.hex()} for r in exchange.receipts]
-        content = {"epoch": exchange.epoch.encode().decode(), "receipts": receipts}
+        content = {"epoch": exchange.epoch.record.decode(), "receipts": receipts}
         durable.write_file(self.folder / "exchange.json", json.dumps(content).encode(), name)
 
     def commit(self) -> Commit | None:
         """The newest commit."""
-        paths = sorted((self.folder / "commits").glob("[0-9]*.json"))
-        return Commit.decode(paths[-1].read_bytes()) if paths else None
+        known = {_order(path): path for path in (self.folder / "commits").glob("[0-9]*-*.json")}
+        return self._decoded(known[max(known)]) if known else None
+
+    def commit_of(self, order: tuple[int, int]) -> Commit | None:
+        """An earlier commit."""
+        path = self._commit_path(order)
+        return self._decoded(path) if path.exists() else None
 
     def save_commit(self, commit: Commit) -> None:
-        name = f"{commit.number:05d}-{commit.serial:05d}.json"
-        durable.write_file(self.folder / "commits" / name, commit.encode(), "server.commit")
+        durable.write_file(self._commit_path(commit.order), commit.record, "server.commit")
+
+    def _commit_path(self, order: tuple[int, int]) -> Path:
+        number, serial = order
+        return self.folder / "commits" / f"{number:05d}-{serial:05d}.json"
+
+    @staticmethod
+    def _decoded(path: Path) -> Commit:
+        try:
+            return Commit.decode(path.read_bytes())
+        except (OSError, Refusal) as error:
+            raise FederationError(f"{path} is damaged: {error}") from None
 
     def checkpoint(self, training: str) -> dict[str, Any] | None:
         """Arrays and notes of the last finished round of a training."""
         path = self.folder / training / "checkpoint.npz"
-        if not path.exists():
+        try:
+            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
+                arrays: dict[str, Any] = {name: file[name] for name in file.files}
+            return {**arrays, "notes": json.loads(arrays["notes"].tobytes())}
+        except FileNotFoundError:
             return None
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
-            names = file.files
-        arrays: dict[str, Any] = dict(read_npz(path, names, FederationError))
-        return {**arrays, "notes": json.loads(arrays["notes"].tobytes())}
+        except (OSError, ValueError, KeyError, AttributeError, zipfile.BadZipFile) as error:
+            raise FederationError(f"{path} is damaged: {error}") from None
 
     def newest_checkpoint(self, prefix: str) -> dict[str, Any] | None:
         """The checkpoint that was written last, of the trainings whose name begins so."""
@@ -87,17 +109,14 @@ class ServerState:
     def save_checkpoint(
         self, training: str, notes: dict[str, Any], **arrays: npt.NDArray[Any]
     ) -> None:
-        (self.folder / training).mkdir(exist_ok=True)
+        durable.make_folder(self.folder / training)
         buffer = io.BytesIO()
-        encoded = np.frombuffer(json.dumps(notes, allow_nan=False).encode(), np.uint8)
+        encoded = np.frombuffer(json.dumps(notes).encode(), np.uint8)
         np.savez(buffer, allow_pickle=False, notes=encoded, **arrays)
         path = self.folder / training / "checkpoint.npz"
-        durable.write_file(path, buffer.getvalue(), "server.checkpoint")
+        durable.write_file(path, buffer.getbuffer(), "server.checkpoint")
 
-    def _read(self, path: Path) -> Any:
-        try:
-            return json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as error:
-            raise FederationError(f"{path} cannot be read: {error}") from None
+
+def _order(path: Path) -> tuple[int, int]:
+    number, serial = path.stem.split("-")
+    return int(number), int(serial)

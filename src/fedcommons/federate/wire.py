@@ -10,9 +10,12 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
+from fedcommons.federate.records import encode
+
 FIELDS = "fedcommons"
 ENVELOPES = "envelopes"
 OFFER, SEND, RECEIVE = "query.fc_offer", "query.fc_send", "query.fc_receive"
+UNAVAILABLE = "node unavailable"
 POLL_SECONDS = 0.3  # Flower's own send_and_receive polls every 3 s
 
 
@@ -37,6 +40,7 @@ def bytes_record(parts: list[bytes]) -> ArrayRecord:
 
 
 def bytes_of(message: Message) -> list[bytes]:
+    """The byte strings of `bytes_record`; none if the message carries none."""
     record = message.content.get(ENVELOPES)
     if not isinstance(record, ArrayRecord):
         return []
@@ -50,12 +54,14 @@ def ask(
     *,
     seconds: float,
     on_reply: Callable[[int, Message, float], None] | None = None,
+    enough: Callable[[float], bool] | None = None,
 ) -> dict[int, Message]:
     """Send each node its content and collect what arrives in time: node -> reply.
 
     The message's ttl is the same limit, so that a node does not work on what nobody waits for.
     Replies are matched by the message they answer: the SuperLink's own errors come from node 1,
-    and a late reply to an earlier message is never pulled.
+    and a late reply to an earlier message is never pulled. `on_reply` is told of each with the
+    seconds it took; `enough`, asked with the seconds gone by, may end the waiting sooner.
     """
     messages = [
         Message(record, dst_node_id=node, message_type=message_type, ttl=seconds)
@@ -72,11 +78,16 @@ def ask(
                 replies[node] = reply
                 if on_reply:
                     on_reply(node, reply, time.monotonic() - start)
-        left = start + seconds - time.monotonic()
-        if not waiting or left <= 0:
+        gone_by = time.monotonic() - start
+        if not waiting or gone_by >= seconds or (enough and enough(gone_by)):
             break
-        time.sleep(min(POLL_SECONDS, left))
+        time.sleep(min(POLL_SECONDS, seconds - gone_by))
     return replies
+
+
+def farewell(federation: str, node_id: int, run_id: int) -> bytes:
+    """What a site signs that withdrew everything."""
+    return encode({"federation": federation, "node_id": node_id, "run_id": run_id})
 
 
 def failure(reply: Message | None) -> str | None:
@@ -85,7 +96,7 @@ def failure(reply: Message | None) -> str | None:
         return "no answer"
     if reply.has_error():
         code, reason = reply.error.code, reply.error.reason or ""
-        names = {3: "too late", 5: "node unavailable", 8: "client crashed"}
+        names = {3: "too late", 5: UNAVAILABLE, 8: "client crashed"}
         is_class = reason.isidentifier() and len(reason) < 64
         return reason if is_class else names.get(code, f"error {code}")
     return None

@@ -1,0 +1,223 @@
+"""Asking the sites for answers, and which of those that come may count."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from logging import WARNING
+from typing import Any, Literal
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.common.logger import log
+from flwr.serverapp import Grid
+
+from fedcommons.checks import BoolArray, FloatArray
+from fedcommons.errors import FederationError
+from fedcommons.federate import wire
+from fedcommons.federate.coordinator import Federation
+from fedcommons.federate.layout import Layout
+from fedcommons.federate.records import Commit
+from fedcommons.federate.refusals import AnswerRefused
+from fedcommons.federate.settings import Settings
+from fedcommons.federate.site import Withdrawn
+
+SHORTEST_DEADLINE, LONGEST_DEADLINE = 5.0, 600.0
+FIRST_DEADLINE = 120.0  # of an adaptive one, before anything is known
+LARGEST_OWNER_SHARE = 1e6
+
+
+@dataclass(slots=True)
+class Heard:
+    """What came of asking the sites once, by place in the roster.
+
+    Attributes:
+        answers: (N, P), 0 where there is none; `answered` says where.
+        outcomes: in a word what became of each site.
+        taken_back: what sites withdrew; those that withdrew everything are in `left`.
+    """
+
+    answers: FloatArray
+    answered: BoolArray
+    outcomes: list[str]
+    taken_back: dict[int, Withdrawn] = field(default_factory=dict)
+    left: set[int] = field(default_factory=set)
+
+    def refuse(self, place: int, site: str, why: str) -> None:
+        self.outcomes[place] = why
+        log(WARNING, "%s: %s", site, why)
+
+
+class Inquiry:
+    """Asks the sites of a federation. Whatever a reply holds, the others' still count."""
+
+    def __init__(
+        self,
+        federation: Federation,
+        layout: Layout,
+        settings: Settings,
+        deadline: float | Literal["adaptive"],
+        config: ConfigRecord,
+    ) -> None:
+        self.federation, self.layout, self.settings = federation, layout, settings
+        self.deadline, self.config = deadline, config
+        self._answer_seconds: list[float] = []
+        self._digest = b""  # of the commit that the following is of
+        self._coverage: dict[int, float] = {}  # sites under it, and their sums of 1/d_j
+
+    @property
+    def commit(self) -> Commit:
+        return self.federation.commit
+
+    def answers(self, grid: Grid, model: ArrayRecord, round_number: int, asked: BoolArray) -> Heard:
+        """Every site's coded answer at this model."""
+        heard, replies = self._ask(grid, model, round_number, "answer", asked)
+        for place, reply in replies.items():
+            site = self.commit.members[place].site
+            try:
+                fields = self._checked(reply, place, round_number)
+                taken_back = _taken_back(fields, self.commit, place)
+                if taken_back is not None:
+                    heard.taken_back[place] = taken_back
+                    raise AnswerRefused("withdrew examples")
+                coverage = _number(fields["coverage"], low=0, high=self.commit.n_examples)
+                vector = self.layout.vector(reply.content.array_records["answer"])
+                if not np.isfinite(vector).all():
+                    raise AnswerRefused("NaN or infinity")
+            except AnswerRefused as refusal:
+                heard.refuse(place, site, str(refusal))
+            except Exception:  # whatever a site sends, the round goes on
+                heard.refuse(place, site, "malformed")
+            else:
+                heard.answers[place], heard.answered[place] = vector, True
+                self._coverage[place] = coverage
+        self._check_coverage()
+        return heard
+
+    def owner_shares(self, grid: Grid, model: ArrayRecord) -> list[float]:
+        """Each owner's best w at this model; an owner that is not there splits equally."""
+        present = np.array(self.commit.present)
+        heard, replies = self._ask(grid, model, 0, "owner-share", present)
+        shares = [1 / (self.commit.copies + 1)] * len(present)
+        for place, reply in replies.items():
+            try:
+                w = self._checked(reply, place, 0)["owner-share"]
+                shares[place] = _number(w, low=-LARGEST_OWNER_SHARE, high=LARGEST_OWNER_SHARE)
+            except Exception:  # whatever a site sends, the others' shares count
+                heard.refuse(place, self.commit.members[place].site, "no owner share")
+        return shares
+
+    def _ask(
+        self, grid: Grid, model: ArrayRecord, round_number: int, task: str, asked: BoolArray
+    ) -> tuple[Heard, dict[int, Message]]:
+        """What became of each site, and the replies without an error."""
+        members, meeting = self.commit.members, self.federation.meeting
+        if self._digest != self.commit.digest:
+            self._digest, self._coverage = self.commit.digest, {}
+        meeting.ask_newcomers(grid)
+        size = len(self.layout.vector(model))
+        heard = Heard(
+            np.zeros((len(members), size)),
+            np.zeros(len(members), np.bool_),
+            ["answered" if one else "not asked" for one in asked],
+            left={i for i, m in enumerate(members) if m.identity in meeting.withdrew},
+        )
+        place_of: dict[int, int] = {}
+        for place in np.flatnonzero(asked).tolist():
+            node = meeting.node(members[place].identity)
+            if node is None:
+                heard.outcomes[place] = "not connected"
+            else:
+                place_of[node] = place
+        contents = {
+            node: self._request(place, model, round_number, task)
+            for node, place in place_of.items()
+        }
+        replies = wire.ask(
+            grid, contents, "train", seconds=self.seconds, on_reply=self._note_seconds
+        )
+        good = {}
+        for node, place in place_of.items():
+            why = wire.failure(replies.get(node))
+            if why is None:
+                good[place] = replies[node]
+                continue
+            heard.refuse(place, members[place].site, why)
+            if why == "SiteWithdrew":
+                heard.left.add(place)
+        return heard, good
+
+    def _request(self, place: int, model: ArrayRecord, round_number: int, task: str) -> RecordDict:
+        fields: dict[str, Any] = {
+            "commit": self.commit.record,
+            "round": round_number,
+            "task": task,
+            "local-steps": self.settings.local_steps,
+            "batch-size": self.settings.batch_size,
+        }
+        if place not in self._coverage:  # it may not have seen this commit yet
+            receipts = self.federation.receipts(self.commit.members[place].identity)
+            fields["receipt-recipients"] = [r.recipient for r in receipts]
+            fields["receipt-examples"] = [r.examples for r in receipts]
+            fields["receipt-signatures"] = [r.signature for r in receipts]
+        config = ConfigRecord({**self.config, "server-round": round_number})
+        return wire.content(fields, arrays=model, config=config)
+
+    @property
+    def seconds(self) -> float:
+        """The deadline of the next round."""
+        if self.deadline != "adaptive":
+            return float(self.deadline)
+        if not self._answer_seconds:
+            return FIRST_DEADLINE
+        usual = float(np.quantile(self._answer_seconds[-100:], 0.9))
+        return min(max(1.5 * usual + 2, SHORTEST_DEADLINE), LONGEST_DEADLINE)
+
+    def _note_seconds(self, _node: int, reply: Message, seconds: float) -> None:
+        if not reply.has_error():
+            self._answer_seconds.append(seconds)
+
+    def _checked(self, reply: Message, place: int, round_number: int) -> Mapping[str, Any]:
+        """The fields of a reply to this message, from this site, under this commit."""
+        fields = wire.fields(reply)
+        node = self.federation.meeting.node(self.commit.members[place].identity)
+        if node is None or reply.metadata.src_node_id != node:
+            raise AnswerRefused("unknown sender")
+        if fields.get("digest") != self.commit.digest:
+            raise AnswerRefused("wrong commit")
+        if fields.get("round") != round_number:
+            raise AnswerRefused("wrong round")
+        return fields
+
+    def _check_coverage(self) -> None:
+        """All sites' sums of 1/d_j add up to M: they agree on who holds what."""
+        present = [place for place, here in enumerate(self.commit.present) if here]
+        if any(place not in self._coverage for place in present):
+            return
+        total = sum(self._coverage[place] for place in present)
+        if not math.isclose(total, self.commit.n_examples, rel_tol=1e-9, abs_tol=1e-6):
+            by_site = {self.commit.members[i].site: round(self._coverage[i], 3) for i in present}
+            raise FederationError(
+                f"the sites' shares must add up to the {self.commit.n_examples} examples, "
+                f"got {total:.6f}: they do not agree on who holds what: {by_site}"
+            )
+
+
+def _taken_back(fields: Mapping[str, Any], commit: Commit, place: int) -> Withdrawn | None:
+    """What a site says it withdrew; None if it says nothing."""
+    if "withdrawn" not in fields:
+        return None
+    member = commit.members[place]
+    numbers, n_private = list(fields["withdrawn"]), fields["withdrawn-private"]
+    if not all(type(n) is int and 0 <= n < member.n_shareable for n in numbers):
+        raise AnswerRefused("malformed")
+    if type(n_private) is not int or not 0 <= n_private <= member.n_examples - member.n_shareable:
+        raise AnswerRefused("malformed")
+    return Withdrawn(tuple(numbers), n_private)
+
+
+def _number(value: object, *, low: float, high: float) -> float:
+    if not isinstance(value, float | int) or not low <= value <= high:  # NaN is not
+        raise AnswerRefused("malformed")
+    return float(value)
