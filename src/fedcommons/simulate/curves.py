@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -68,7 +68,7 @@ class Curve:
     @property
     def key(self) -> str:
         """What the curve is, in one line; equal curves have equal keys."""
-        return " ".join(f"{name}={value}" for name, value in asdict(self).items())
+        return " ".join(f"{field.name}={getattr(self, field.name)}" for field in fields(self))
 
     def as_row(self) -> dict[str, Any]:
         """The columns that describe the curve in a table."""

@@ -44,11 +44,13 @@ def build(study: Study, folder: Folder, n_test: int) -> None:
     """Write curves.parquet and runs.parquet from the finished runs, one run at a time."""
     measures = ("accuracy", "second_moment", "second_moment_exact", "gradient_norm2")
     moments = {name: _Moments() for name in (*measures, "heterogeneity", "theory")}
-    digest = study.digest
+    digest, curves = study.digest, study.curves
+    keys = [curve.key for curve in curves]
+    asked = [k for k, curve in enumerate(curves) if curve in study.theory_curves]
 
     def run_tables() -> Iterator[pyarrow.Table]:
         for run in range(study.runs):
-            result = _with_theory_for_all(study, folder.read_run(run, digest))
+            result = _with_theory_for_all(folder.read_run(run, digest), asked)
             accuracy = result.correct / n_test
             moments["accuracy"].add(accuracy)
             for name in ("second_moment", "second_moment_exact", "gradient_norm2"):
@@ -58,16 +60,15 @@ def build(study: Study, folder: Folder, n_test: int) -> None:
                 moments[name].add(np.concatenate([values, nothing], axis=1))
             moments["heterogeneity"].add(result.heterogeneity)
             moments["theory"].add(result.theory)
-            yield _run_table(study, run, accuracy, result)
+            yield _run_table(run, keys, accuracy, result)
 
     folder.write_tables("runs.parquet", run_tables())
     folder.write_tables("curves.parquet", [_curve_table(study, moments)])
 
 
-def _with_theory_for_all(study: Study, result: RunResult) -> RunResult:
+def _with_theory_for_all(result: RunResult, asked: list[int]) -> RunResult:
     """The result with a theory row for every curve: NaN where it was not asked for."""
-    asked = [k for k, curve in enumerate(study.curves) if curve in study.theory_curves]
-    theory = np.full((len(study.curves), *result.theory.shape[1:]), np.nan)
+    theory = np.full((len(result.correct), *result.theory.shape[1:]), np.nan)
     theory[asked] = result.theory
     return replace(result, theory=theory)
 
@@ -75,6 +76,8 @@ def _with_theory_for_all(study: Study, result: RunResult) -> RunResult:
 def _curve_table(study: Study, moments: dict[str, _Moments]) -> pyarrow.Table:
     """One row per figure, line and round."""
     place = {curve: k for k, curve in enumerate(study.curves)}
+    mean = {name: np.asarray(of.mean) for name, of in moments.items()}
+    sem = {name: of.sem for name, of in moments.items()}
     columns: dict[str, list[Any]] = {}
 
     def add(name: str, values: Any) -> None:
@@ -90,15 +93,14 @@ def _curve_table(study: Study, moments: dict[str, _Moments]) -> pyarrow.Table:
                 add("setting" if name == "partition" else name, [value] * n_rows)
             add("round", range(n_rows))
             for name in ("accuracy", "second_moment", "second_moment_exact", "gradient_norm2"):
-                add(f"{name}_mean", _at(moments[name].mean, k))
-                add(f"{name}_sem", _at(moments[name].sem, k))
+                add(f"{name}_mean", mean[name][k])
+                add(f"{name}_sem", sem[name][k])
             for j, name in enumerate(("before", "after", "after_expected")):
-                for statistic in ("mean", "sem"):
-                    value = _at(getattr(moments["heterogeneity"], statistic), k)[j]
-                    add(f"heterogeneity_{name}_{statistic}", [value] * n_rows)
+                add(f"heterogeneity_{name}_mean", [mean["heterogeneity"][k, j]] * n_rows)
+                add(f"heterogeneity_{name}_sem", [sem["heterogeneity"][k, j]] * n_rows)
             for j, name in enumerate(THEORY):
-                add(f"{name}_mean", [*_at(moments["theory"].mean, k)[:, j], np.nan])
-                add(f"{name}_sem", [*_at(moments["theory"].sem, k)[:, j], np.nan])
+                add(f"{name}_mean", [*mean["theory"][k, :, j], np.nan])
+                add(f"{name}_sem", [*sem["theory"][k, :, j], np.nan])
             add("runs", [study.runs] * n_rows)
     return pyarrow.table(columns)
 
@@ -174,22 +176,18 @@ def _summaries(accuracy: FloatArray, result: RunResult) -> dict[str, FloatArray]
     }
 
 
-def _run_table(study: Study, run: int, accuracy: FloatArray, result: RunResult) -> pyarrow.Table:
+def _run_table(run: int, keys: list[str], accuracy: FloatArray, result: RunResult) -> pyarrow.Table:
     """One row per curve of one run."""
     late = accuracy[:, LATE:].astype(np.float32)  # of the rounds from LATE on
     if late.shape[1] == 0:
         late = np.full((len(accuracy), 1), np.nan, np.float32)
     return pyarrow.table(
         {
-            "run": np.full(len(study.curves), run),
-            "curve": [curve.key for curve in study.curves],
+            "run": np.full(len(keys), run),
+            "curve": keys,
             **_summaries(accuracy, result),
             "late_accuracies": pyarrow.FixedSizeListArray.from_arrays(
                 pyarrow.array(late.ravel()), late.shape[1]
             ),
         }
     )
-
-
-def _at(values: FloatArray | float, k: int) -> FloatArray:
-    return np.asarray(values)[k]
