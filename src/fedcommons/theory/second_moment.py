@@ -94,6 +94,9 @@ def moment_coefficients(
 
 def _binomial(n: int, q: float) -> FloatArray:
     """The probabilities of 1, ..., n successes in n trials, q > 0."""
-    from scipy.stats import binom  # slow to import, and only this needs it
+    # Slow to import, and only this needs it; scipy.stats would be slower still.
+    from scipy.special import gammaln, xlog1py, xlogy
 
-    return binom.pmf(np.arange(1, n + 1), n, q)
+    k = np.arange(1, n + 1)
+    choices = gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
+    return np.exp(choices + xlogy(k, q) + xlog1py(n - k, -q))
