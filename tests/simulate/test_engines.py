@@ -5,7 +5,7 @@ import pytest
 
 from fedcommons import coding, estimators
 from fedcommons.errors import ArgumentError
-from fedcommons.simulate import draws, example_space, primal
+from fedcommons.simulate import draws, example_space, primal, scoring
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.result import THEOREM2, THEORY
 from fedcommons.simulate.runner import _softmax_task
@@ -172,6 +172,24 @@ def test_every_run_draws_its_own_training_set_owners_mask_and_copies(blobs):
     a, b = (draws.share(iid, one.labels, 3, seed=0, run=run) for run in (0, 1))
     assert np.array_equal(a.owner, b.owner)
     assert not np.array_equal(a.shareable, b.shareable)
+
+
+def test_what_is_computed_at_once_does_not_matter(blobs, fast, monkeypatch):
+    asked = frozenset(c for c in CURVES if c.estimator == "coded_sum")
+    whole = example_space.simulate_run(
+        blobs, Evaluation(blobs), CURVES, **SIZES, run=0, theory_for=asked
+    )
+    monkeypatch.setattr(example_space, "ROUNDS_AT_ONCE", 4)  # of 6 rounds
+    monkeypatch.setattr(scoring, "TEST_BLOCK", 10)
+    monkeypatch.setattr(scoring, "MODELS_AT_ONCE", 2 * len(CURVES))
+    parts = example_space.simulate_run(
+        blobs, Evaluation(blobs), CURVES, **SIZES, run=0, theory_for=asked
+    )
+    assert np.abs(parts.correct - fast[0].correct).max() <= 1
+    for name in MEASURES:
+        assert np.allclose(getattr(parts, name), getattr(fast[0], name), rtol=1e-5), name
+    scale = np.nanmax(np.abs(whole.theory))
+    assert np.allclose(parts.theory, whole.theory, rtol=0, atol=1e-5 * scale, equal_nan=True)
 
 
 def test_order_of_curves_and_company_change_nothing(blobs):

@@ -10,16 +10,16 @@ elementwise maxima.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
 
 from fedcommons import estimators
 from fedcommons.checks import BoolArray, FloatArray, IntArray
 from fedcommons.datasets import Dataset
-from fedcommons.simulate import draws
+from fedcommons.simulate import draws, memory
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.result import THEORY, RunResult
 from fedcommons.simulate.scoring import Evaluation, Scorer
@@ -27,55 +27,8 @@ from fedcommons.simulate.theory_columns import TheoryColumns
 from fedcommons.theory import second_moment
 
 Float32 = npt.NDArray[np.float32]
-
-
-class _Memory:
-    """One curve that remembers: the last answer of each client, on the examples that it holds.
-
-    Arrays have the axes (client, class, held example), padded to the client that holds most.
-    """
-
-    def __init__(
-        self,
-        shares: FloatArray,
-        beta: FloatArray,
-        answered: BoolArray,
-        remembered_weight: FloatArray,
-        G: Float32,
-        n_classes: int,
-    ) -> None:
-        N, M = shares.shape
-        counts = np.count_nonzero(shares, axis=1)
-        width = max(1, int(counts.max()))
-        filled = np.arange(width) < counts[:, None]
-        self.held = np.zeros((N, width), np.int64)
-        self.held[filled] = np.nonzero(shares)[1]
-        self.share = np.zeros((N, 1, width), np.float32)
-        self.share[:, 0][filled] = shares[shares != 0]
-        self.forms = G[self.held[:, :, None], self.held[:, None, :]]
-        self.to_examples = csr_array(
-            (filled.ravel().astype(np.float32), (self.held.ravel(), np.arange(N * width))),
-            shape=(M, N * width),
-        )
-        self.beta, self.answered = beta, answered
-        self.remembered_weight = remembered_weight.astype(np.float32)
-        self.last = np.zeros((N, n_classes, width), np.float32)
-
-    def answers(self, Z: Float32) -> Float32:
-        """Every client's answer as coefficients, from residuals (L, M)."""
-        return self.share * Z[:, self.held].transpose(1, 0, 2)
-
-    def step(self, t: int, Z: Float32) -> tuple[Float32, float]:
-        """sum_i v_i h_i as coefficients (L, M), and sum_i beta_i |f_i - h_i|^2; then remember."""
-        fresh = self.answers(Z)
-        change = fresh - self.last
-        norms2 = ((change @ self.forms) * change).sum(axis=(1, 2), dtype=np.float64)
-        weighted = self.remembered_weight[t][:, None, None] * self.last
-        flat = weighted.transpose(0, 2, 1).reshape(-1, Z.shape[0])
-        contribution = np.asarray(self.to_examples @ flat).T
-        who = self.answered[t]
-        self.last[who] = fresh[who]
-        return contribution, float(self.beta @ norms2)
+Value = TypeVar("Value")
+ROUNDS_AT_ONCE = 17  # whose statistics are computed together: large products
 
 
 def simulate_run(
@@ -93,73 +46,94 @@ def simulate_run(
     """Train every curve of one run."""
     data = draws.training_set(dataset, class_size, seed=seed, run=run)
     G = data.inputs @ data.inputs.T + 1
-    G_test = data.inputs @ test.inputs
-    G_test += 1
     C, M, L, T = len(curves), len(data.labels), dataset.n_classes, n_rounds
     shared = draws.share_all(curves, data.labels, n_clients, seed=seed, run=run)
+    probs = [c.straggler_prob for c in curves]
+    records = [id(s) for s in shared]  # one for all curves that share alike
+    codes = list(zip(records, (c.code for c in curves), probs, strict=True))
     shares = np.stack(
-        [
-            draws.shares(c, s.placement, data.products).toarray()
-            for c, s in zip(curves, shared, strict=True)
-        ]
+        _once_each(
+            codes,
+            lambda k: draws.shares(curves[k], shared[k].placement, data.products).toarray(),
+        )
     )
     answered = np.stack(
-        [draws.answered(c, T, n_clients, seed=seed, run=run) for c in curves], axis=1
+        _once_each(probs, lambda k: draws.answered(curves[k], T, n_clients, seed=seed, run=run)),
+        axis=1,
     )
     fresh, remembered = _weights(curves, answered)
     # What each example's gradient counts in each round: sum_i u_i b_ij, (T, C, M).
-    weight = np.einsum("tcn,cnm->tcm", fresh, shares, optimize=True).astype(np.float32)
+    weight = (fresh.transpose(1, 0, 2) @ shares).transpose(1, 0, 2).astype(np.float32, order="C")
     alpha, beta = _coefficients(curves, n_clients)
     variances = _Variances(curves, shares, beta, G)
     steps = np.array([c.learning_rate for c in curves]) / M
     decays = np.array([c.decay for c in curves])
-    memories = {
-        k: _Memory(shares[k], beta[k], answered[:, k], remembered[:, k], G, L)
-        for k, c in enumerate(curves)
-        if estimators.ESTIMATORS[c.estimator].remembers
-    }
+    memories = [
+        memory.Memory(
+            group,
+            warm=np.array([c.warm for c in curves]),
+            shares=shares,
+            beta=beta,
+            answered=answered,
+            weight=remembered,
+            G=G,
+            n_classes=L,
+        )
+        for group in memory.by_placement(curves, shares)
+    ]
     asked = [k for k, curve in enumerate(curves) if curve in theory_for]
-    theory = TheoryColumns(curves, shared, asked, data.labels) if asked else None
+    theory = TheoryColumns(curves, shared, asked, data.labels, G) if asked else None
 
-    A = np.zeros((L, C, M), np.float32)
-    scores = np.zeros((L, C, M), np.float32)  # training scores, A @ G
+    A, scores = (np.zeros((L, C, M), np.float32) for _ in range(2))  # scores: of training, A @ G
+    Z, full, coefficients, through = (np.empty((L, C, M), np.float32) for _ in range(4))
+    recent = np.empty((C, min(T, ROUNDS_AT_ONCE), L, M), np.float32)  # rounds' residuals
     correct = np.empty((C, T + 1), np.int32)
-    moment, exact, norm2, projection = (np.empty((C, T)) for _ in range(4))
-    scorer = Scorer(G_test, test, correct)
+    moment, norm2, projection = (np.empty((C, T)) for _ in range(3))
+    variance = np.zeros((C, T))
+    scorer = Scorer(data.inputs, test, correct)
     scorer.add(A)
     for t in range(T):
-        Z = _residuals(scores, data.labels)
-        by_curve = np.ascontiguousarray(Z.transpose(1, 0, 2))  # (C, L, M)
-        if t == 0:
-            for k, memory in memories.items():
-                if curves[k].warm:
-                    memory.last = memory.answers(by_curve[k])
-        full = (Z.reshape(-1, M) @ G).reshape(Z.shape)  # the full gradient
+        _residuals(scores, data.labels, out=Z)
+        place = t % ROUNDS_AT_ONCE
+        recent[:, place] = Z.transpose(1, 0, 2)
+        np.matmul(Z.reshape(-1, M), G, out=full.reshape(-1, M))  # the full gradient
         norm2[:, t] = _dots(Z, full)
-        exact[:, t] = variances.at(by_curve)
-        coefficients = Z * weight[t]
-        for k, memory in memories.items():
-            contribution, exact[k, t] = memory.step(t, by_curve[k])
-            coefficients[:, k] += contribution
-        through = (coefficients.reshape(-1, M) @ G).reshape(coefficients.shape)
+        np.multiply(Z, weight[t], out=coefficients)
+        for m in memories:
+            contribution, variance[m.curves, t] = m.step(t, recent[m.curves, place])
+            coefficients[:, m.curves] += contribution.transpose(1, 0, 2)
+        np.matmul(coefficients.reshape(-1, M), G, out=through.reshape(-1, M))
         moment[:, t] = _dots(coefficients, through)
         projection[:, t] = _dots(coefficients, full) / norm2[:, t]
-        if theory is not None:
-            theory.add(by_curve, G, exact[:, t])
-        exact[:, t] += alpha * norm2[:, t]
         step = (steps * decays**t).astype(np.float32)[:, None]
-        A -= step * coefficients
-        scores -= step * through
+        coefficients *= step
+        A -= coefficients
+        through *= step
+        scores -= through
         scorer.add(A)
+        if place + 1 == ROUNDS_AT_ONCE or t + 1 == T:
+            some = recent[:, : place + 1]
+            variance[:, t - place : t + 1] += variances.at(some)
+            if theory is not None:
+                theory.add(some)
     scorer.flush()
     het = np.array(
-        [
-            draws.heterogeneity_of(s, data.labels, c.copies)
-            for c, s in zip(curves, shared, strict=True)
-        ]
+        _once_each(
+            records, lambda k: draws.heterogeneity_of(shared[k], data.labels, curves[k].copies)
+        )
     )
-    columns = theory.columns() if theory else np.empty((0, T, len(THEORY)))
+    exact = variance + alpha[:, None] * norm2
+    columns = theory.columns(variance[asked]) if theory else np.empty((0, T, len(THEORY)))
     return RunResult(correct, moment, exact, norm2, projection, het, columns)
+
+
+def _once_each(keys: Sequence[Hashable], value: Callable[[int], Value]) -> list[Value]:
+    """value(k) for every place k, computed once for all places with the same key."""
+    known: dict[Hashable, Value] = {}
+    for k, key in enumerate(keys):
+        if key not in known:
+            known[key] = value(k)
+    return [known[key] for key in keys]
 
 
 def _weights(curves: Sequence[Curve], answered: BoolArray) -> tuple[FloatArray, FloatArray]:
@@ -193,41 +167,33 @@ class _Variances:
     def __init__(
         self, curves: Sequence[Curve], shares: FloatArray, beta: FloatArray, G: Float32
     ) -> None:
-        self.scale = beta[:, 0].copy()
-        groups: dict[bytes, list[int]] = {}
+        known: dict[bytes, Float32] = {}
+        self.forms: list[tuple[int, float, Float32]] = []
         for k, curve in enumerate(curves):
-            if estimators.ESTIMATORS[curve.estimator].remembers:
-                self.scale[k] = 0  # has its own variance
-            elif self.scale[k]:
-                groups.setdefault(shares[k].tobytes(), []).append(k)
-        self.order = np.array([k for members in groups.values() for k in members], np.int64)
-        self.forms: list[tuple[slice, Float32]] = []
-        start = 0
-        for members in groups.values():
-            b = shares[members[0]].astype(np.float32)
-            self.forms.append((slice(start, start + len(members)), (b.T @ b) * G))
-            start += len(members)
+            scale = beta[k, 0]
+            if estimators.ESTIMATORS[curve.estimator].remembers or not scale:
+                continue
+            key = shares[k].tobytes()
+            if key not in known:
+                b = shares[k].astype(np.float32)
+                known[key] = (b.T @ b) * G
+            self.forms.append((k, scale, known[key]))
 
     def at(self, Z: Float32) -> FloatArray:
-        """For residuals (C, L, M): (C,)."""
-        z = Z[self.order]  # curves with the same form side by side
-        through = np.empty_like(z)
-        M = z.shape[2]
-        for part, form in self.forms:
-            np.matmul(z[part].reshape(-1, M), form, out=through[part].reshape(-1, M))
-        through *= z
-        values = np.zeros(len(Z))
-        values[self.order] = through.sum(axis=2).sum(axis=1, dtype=np.float64)
-        return self.scale * values
+        """For residuals (C, rounds, L, M): (C, rounds)."""
+        values = np.zeros(Z.shape[:2])
+        for k, scale, form in self.forms:
+            through = (Z[k].reshape(-1, len(form)) @ form).reshape(Z[k].shape)
+            values[k] = scale * np.einsum("tlm,tlm->tl", Z[k], through).sum(1, dtype=np.float64)
+        return values
 
 
-def _residuals(scores: Float32, labels: IntArray) -> Float32:
+def _residuals(scores: Float32, labels: IntArray, out: Float32) -> None:
     """softmax(scores) - onehot(labels) over the first axis: (L, C, M)."""
-    Z = np.exp(scores - scores.max(axis=0))
-    Z /= Z.sum(axis=0)
-    examples = np.arange(len(labels))
-    Z[labels, :, examples] -= 1
-    return Z
+    np.subtract(scores, scores.max(axis=0), out=out)
+    np.exp(out, out=out)
+    out /= out.sum(axis=0)
+    out[labels, :, np.arange(len(labels))] -= 1
 
 
 def _dots(a: Float32, b: Float32) -> FloatArray:

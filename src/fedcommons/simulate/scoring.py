@@ -9,24 +9,22 @@ from fedcommons.checks import IntArray
 from fedcommons.datasets import Dataset
 
 Float32 = npt.NDArray[np.float32]
-TEST_BLOCK = 512  # test examples scored at once, and
-MODELS_AT_ONCE = 256  # models (curves x rounds): large products whose scores stay in the cache
+TEST_BLOCK = 1200  # test examples scored at once, at most, and
+MODELS_AT_ONCE = 200  # models (curves x rounds): large products whose scores stay in the cache
 
 
 class Evaluation:
-    """The test set, sorted by label so that a block of it has one true class."""
+    """The test set in blocks of one true class: its label, and its inputs (F, examples)."""
 
     def __init__(self, dataset: Dataset) -> None:
-        order = np.argsort(dataset.y_test, kind="stable")
-        labels = dataset.y_test[order]
-        self.inputs: Float32 = np.ascontiguousarray(dataset.inputs("test", order).T)
         self.n_classes = dataset.n_classes
-        self.blocks: list[tuple[int, slice]] = []
+        self.blocks: list[tuple[int, Float32]] = []
         for label in range(dataset.n_classes):
-            start, stop = np.searchsorted(labels, [label, label + 1])
-            self.blocks += [
-                (label, slice(a, min(a + TEST_BLOCK, stop))) for a in range(start, stop, TEST_BLOCK)
-            ]
+            members = np.flatnonzero(dataset.y_test == label)
+            for part in np.array_split(members, -(-len(members) // TEST_BLOCK) or 1):
+                if len(part):
+                    inputs = dataset.inputs("test", part)
+                    self.blocks.append((label, np.ascontiguousarray(inputs.T)))
 
 
 class Scorer:
@@ -36,16 +34,16 @@ class Scorer:
     scores are never computed. Ties go to the lowest label.
     """
 
-    def __init__(self, G_test: Float32, test: Evaluation, correct: npt.NDArray[np.int32]) -> None:
+    def __init__(self, inputs: Float32, test: Evaluation, correct: npt.NDArray[np.int32]) -> None:
         self.correct = correct
-        self.blocks = [
-            (label, np.ascontiguousarray(G_test[:, block])) for label, block in test.blocks
-        ]
+        self.blocks = [(label, inputs @ block) for label, block in test.blocks]
+        for _, products in self.blocks:
+            products += 1  # the bias
         self.n_curves, n_rounds = correct.shape
         self.at_once = max(1, min(n_rounds, MODELS_AT_ONCE // self.n_curves))
         models = self.at_once * self.n_curves
         others = test.n_classes - 1
-        self.pending = np.empty((others, models, len(G_test)), np.float32)
+        self.pending = np.empty((others, models, len(inputs)), np.float32)
         widest = max(block.shape[1] for _, block in self.blocks)
         self.scores = np.empty(others * models * widest, np.float32)
         self.largest = np.empty(models * widest, np.float32)
@@ -80,12 +78,10 @@ class Scorer:
             by_class = scores.reshape(others, models, width)
             largest = self.largest[: models * width].reshape(models, width)
             mine = by_class[label] if label < others else np.float32(0)  # the last class has 0
-            right = np.ones((models, width), np.bool_) if label == others else mine >= 0
+            np.maximum.reduce(by_class[label + 1 :], axis=0, initial=0, out=largest)
+            right = mine >= largest
             if label > 0:
                 np.maximum.reduce(by_class[:label], axis=0, out=largest)
                 right &= mine > largest
-            if label < others - 1:
-                np.maximum.reduce(by_class[label + 1 :], axis=0, out=largest)
-                right &= mine >= largest
             total += np.count_nonzero(right, axis=1)
         return total

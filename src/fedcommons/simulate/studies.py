@@ -50,7 +50,7 @@ CURVE_KEYS = {  # key in the file -> field of a curve
 FIELD_TYPES: dict[str, type] = get_type_hints(Curve)
 TYPE_NAMES = {float: "a number", int: "an integer", str: "a string", bool: "true or false"}
 FIGURE_KEYS = ("name", "kind", "title", "curves", *CURVE_KEYS)
-ENGINE_VERSION = 2  # raised when the numbers that a study gives change
+ENGINE_VERSION = 3  # raised when the numbers that a study gives change
 FIGURE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 

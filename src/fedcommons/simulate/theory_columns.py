@@ -11,7 +11,7 @@ from fedcommons.checks import FloatArray, IntArray
 from fedcommons.simulate import draws
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.result import THEOREM2, THEORY
-from fedcommons.theory import scalar_products, variance_reduction
+from fedcommons.theory import variance_reduction
 from fedcommons.theory.scalar_products import PairSums, Sum
 
 Float32 = npt.NDArray[np.float32]
@@ -20,8 +20,8 @@ Float32 = npt.NDArray[np.float32]
 class TheoryColumns:
     """What Theorem 2 and Figure 3 speak of, for the curves of a run that ask for it.
 
-    Every round leaves the scalar products of the sums of gradients by class and by owner, private
-    and shareable apart; the columns are made of them at the end.
+    Every round leaves the sums of scalar products of gradients, private and shareable apart, over
+    all pairs, over those of a class and over those of an owner.
     """
 
     def __init__(
@@ -30,61 +30,41 @@ class TheoryColumns:
         shared: Sequence[draws.Shared],
         asked: Sequence[int],
         labels: IntArray,
+        G: Float32,
     ) -> None:
         self.curves = [curves[k] for k in asked]
-        self.asked = np.array(asked, np.int64)
+        self.asked = asked
         self.n_clients = shared[0].placement.n_clients
-        self.shareable = np.array([shared[k].shareable for k in asked])
-        by_class = self._membership([labels for _ in asked])
-        by_owner = self._membership([shared[k].owner for k in asked])
-        # In the single-class setting with N = L they are the same.
-        self.members = [by_class] if np.array_equal(by_class, by_owner) else [by_class, by_owner]
-        self.rounds: list[list[npt.NDArray[np.floating]]] = []
-        self.variances: list[FloatArray] = []
-        self.in_theorem = [np.array_equal(shared[k].owner, labels) for k in asked]
+        self.shareable = [shared[k].shareable.astype(np.float32) for k in asked]
+        owners = [shared[k].owner for k in asked]
+        self.in_theorem = [np.array_equal(owner, labels) for owner in owners]
+        same = {g.tobytes(): G * (g[:, None] == g) for g in (labels, *owners)}
+        self.G, self.same_class = G, same[labels.tobytes()]
+        self.same_owner = [same[owner.tobytes()] for owner in owners]
+        self.sums: list[list[FloatArray]] = [[] for _ in asked]
+        self.own: list[list[FloatArray]] = [[] for _ in asked]
 
-    def _membership(self, groups: Sequence[IntArray]) -> Float32:
-        """(curves, blocks, M), with as many blocks as the curve with most groups needs."""
-        n_groups = max(int(g.max()) for g in groups) + 1
-        blocks = [
-            g + n_groups * shareable for g, shareable in zip(groups, self.shareable, strict=True)
-        ]
-        return np.stack(
-            [scalar_products.membership(b, 2 * n_groups).toarray() for b in blocks]
-        ).astype(np.float32)
+    def add(self, Z: Float32) -> None:
+        """Some rounds: residuals (C, rounds, L, M)."""
+        for i, k in enumerate(self.asked):
+            shareable = Z[k] * self.shareable[i]
+            parts = np.stack([Z[k] - shareable, shareable])
+            norms2 = np.einsum("tlm,tlm->tm", shareable, shareable) * np.diagonal(self.G)
+            self.own[i].append(norms2.sum(axis=1, dtype=np.float64))
+            same_class = _sums(parts, self.same_class)
+            same_owner = same_class if self.in_theorem[i] else _sums(parts, self.same_owner[i])
+            self.sums[i].append(np.stack([_sums(parts, self.G), same_class, same_owner]))
 
-    def add(self, Z: Float32, G: Float32, variances: FloatArray) -> None:
-        """One round: residuals (C, L, M) and the variances of all curves."""
-        z = Z[self.asked]
-        products = z.transpose(0, 2, 1) @ z
-        products *= G
-        own = np.diagonal(products, axis1=1, axis2=2)
-        self.rounds.append(
-            [
-                (own * self.shareable).sum(axis=1, dtype=np.float64),
-                *(member @ products @ member.transpose(0, 2, 1) for member in self.members),
-            ]
-        )
-        self.variances.append(variances[self.asked])
-
-    def columns(self) -> FloatArray:
-        """(curves, rounds, THEORY)."""
-        result = np.empty((len(self.curves), len(self.rounds), len(THEORY)))
-        for k, curve in enumerate(self.curves):
-            own, *blocks = (
-                np.stack([part[k] for part in parts]) for parts in zip(*self.rounds, strict=True)
-            )
-            result[k] = np.stack(
-                self._columns_of(
-                    curve,
-                    scalar_products.pair_sums_from_blocks(blocks[0], own),
-                    scalar_products.pair_sums_from_blocks(blocks[-1], own),
-                    np.array([variances[k] for variances in self.variances]),
-                ),
-                axis=1,
-            )
-            if not self.in_theorem[k]:  # Theorem 2 is stated for owner = class
-                result[k][:, [THEORY.index(name) for name in THEOREM2]] = np.nan
+    def columns(self, variance: FloatArray) -> FloatArray:
+        """(curves, rounds, THEORY), from the variances of the curves, (curves, rounds)."""
+        result = np.empty((*variance.shape, len(THEORY)))
+        for i, curve in enumerate(self.curves):
+            total, same_class, same_owner = np.concatenate(self.sums[i], axis=-1)
+            own = np.concatenate(self.own[i])
+            by_class, by_owner = (_pair_sums(total, s, own) for s in (same_class, same_owner))
+            result[i] = np.stack(self._columns_of(curve, by_class, by_owner, variance[i]), axis=1)
+            if not self.in_theorem[i]:  # Theorem 2 is stated for owner = class
+                result[i][:, [THEORY.index(name) for name in THEOREM2]] = np.nan
         return result
 
     def _columns_of(
@@ -105,3 +85,26 @@ class TheoryColumns:
             margins.shared_margin,
             variance_reduction.remark_margin(by_class),
         )
+
+
+def _sums(parts: Float32, form: Float32) -> FloatArray:
+    """Sums of scalar products by kind of pair, (2, 2, rounds): private and shareable residuals.
+
+    `parts` are the residuals of each kind, (2, rounds, L, M); `form` is G on the pairs that count.
+    """
+    through = (parts.reshape(-1, len(form)) @ form).reshape(parts.shape)
+    return np.einsum("atlm,btlm->abtl", parts, through).sum(axis=-1, dtype=np.float64)
+
+
+def _pair_sums(total: FloatArray, same: FloatArray, own: FloatArray) -> PairSums:
+    """From the sums over all pairs and over those of the same group, (2, 2, rounds) each."""
+    diff = total - same
+    return PairSums(
+        same_private=same[0, 0],
+        diff_private=diff[0, 0],
+        same_mixed=2 * same[0, 1],  # ordered pairs: both ways round
+        diff_mixed=2 * diff[0, 1],
+        self_shared=own,
+        same_shared=same[1, 1],
+        diff_shared=diff[1, 1],
+    )
