@@ -8,6 +8,7 @@ is named by its name, to which its key is pinned: the draw does not change with 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,11 +59,23 @@ class Draw:
         others += others >= sender  # everybody but the sender
         return others
 
-    def assigned(self, sender: int, recipient: int) -> IntArray:
-        """The share numbers of the sender that go to the recipient, ascending."""
-        numbers = [np.empty(0, np.int64)]
-        for first in range(0, self.n_shareable[sender], BLOCK):
-            stop = min(first + BLOCK, self.n_shareable[sender])
-            mine = (self.recipients(sender, first, stop) == recipient).any(axis=1)
-            numbers.append(first + np.flatnonzero(mine))
-        return np.concatenate(numbers)
+    def assigned(
+        self, sender: int, recipient: int, start: int = 0, stop: int | None = None
+    ) -> IntArray:
+        """The sender's share numbers in [start, stop) that go to the recipient, ascending."""
+        parts = self._assigned(sender, recipient, start, stop)
+        return np.concatenate([np.empty(0, np.int64), *parts])
+
+    def n_assigned(self, sender: int, recipient: int) -> int:
+        """How many of the sender's examples go to the recipient, in bounded memory."""
+        return sum(len(part) for part in self._assigned(sender, recipient, 0, None))
+
+    def _assigned(
+        self, sender: int, recipient: int, start: int, stop: int | None
+    ) -> Iterator[IntArray]:
+        n = self.n_shareable[sender]
+        stop = n if stop is None else min(stop, n)
+        for first in range(start - start % BLOCK, stop, BLOCK):
+            low, high = max(first, start), min(first + BLOCK, stop)
+            mine = (self.recipients(sender, low, high) == recipient).any(axis=1)
+            yield low + np.flatnonzero(mine)

@@ -53,9 +53,12 @@ def federation_digest(name: str) -> bytes:
 
 
 def seal(content: bytes, context: Context, *, to_key: bytes, sender: Identity) -> bytes:
-    """Seal the content to the recipient's key of the epoch and sign it."""
+    """Seal the content to the recipient's key of the epoch and sign it; refuse a bad key."""
     head = context.encode()
-    sealed = SUITE.encrypt(content, X25519PublicKey.from_public_bytes(to_key), info=head)
+    try:
+        sealed = SUITE.encrypt(content, X25519PublicKey.from_public_bytes(to_key), info=head)
+    except ValueError:  # a point of small order: everybody would know the shared secret
+        raise EnvelopeRefused("the recipient's key is not one that can be sealed to") from None
     signature = sender.sign("envelope", _digest(head, sealed))
     return b"".join((MAGIC, signature, head, sealed))
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, field
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -13,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 class Identity:
     """A site's signing key. Flower's node id is not an identity: it may change at a restart."""
 
-    private: bytes
+    private: bytes = field(repr=False)
 
     @classmethod
     def create(cls) -> Identity:
@@ -36,12 +37,16 @@ class Identity:
         """A signature for one purpose: it cannot pass for another kind of statement."""
         return self._key.sign(_statement(purpose, content))
 
+    def secret(self, purpose: str) -> bytes:
+        """A key for one purpose that nobody else can compute, 32 bytes."""
+        return hashlib.blake2b(_statement(purpose, b""), digest_size=32, key=self.private).digest()
+
 
 def is_signed(public: bytes, purpose: str, content: bytes, signature: bytes) -> bool:
     """Whether the owner of this public key signed this content for this purpose."""
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, _statement(purpose, content))
-    except (InvalidSignature, ValueError):
+    except (InvalidSignature, ValueError, TypeError):
         return False
     return True
 

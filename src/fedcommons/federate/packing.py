@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import dataclass
 from typing import Any
@@ -56,11 +57,17 @@ def unpack(data: bytes) -> Examples:
     if magic != MAGIC or dtype is None or n_dims > 8 or len(data) < at:
         raise EnvelopeRefused("a packed chunk must have a valid header")
     shape = struct.unpack_from(f"<{n_dims}I", data, HEAD.size)
-    size = n * int(np.prod(shape, dtype=object))  # Python's integers do not overflow
-    if len(data) != at + 16 * n + size * dtype.itemsize:
+    size = n * math.prod(shape)  # Python's integers do not overflow
+    if 0 in shape or len(data) != at + 16 * n + size * dtype.itemsize:
         raise EnvelopeRefused("a packed chunk must be as long as its header says")
+    if dtype.kind == "b" and (np.frombuffer(data, np.uint8, size, at + 16 * n) > 1).any():
+        raise EnvelopeRefused("a packed boolean must be 0 or 1")
+    try:
+        x = np.frombuffer(data, dtype, size, at + 16 * n).reshape(n, *shape)
+    except ValueError:  # no examples, of a shape that no array can have
+        raise EnvelopeRefused("a packed chunk must have a shape that an array can have") from None
     return Examples(
         np.frombuffer(data, "<i8", n, at).astype(np.int64),
         np.frombuffer(data, "<i8", n, at + 8 * n).astype(np.int64),
-        np.frombuffer(data, dtype, size, at + 16 * n).reshape(n, *shape),
+        x,
     )

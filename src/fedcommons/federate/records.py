@@ -20,6 +20,9 @@ from fedcommons.federate.refusals import MalformedRecord, RosterRefused
 
 LARGEST = 2**63 - 1
 MOST_SITES = 10_000
+MOST_EXAMPLES = 2**30  # of a site: what a claim makes others draw is bounded
+MOST_BYTES = 64 << 20  # of a record
+SMALLEST_ROW = 17  # number, label and one byte
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -38,6 +41,8 @@ class _Reader:
 
     def __init__(self, record: bytes, what: str) -> None:
         self.what = what
+        if len(record) > MOST_BYTES:
+            raise MalformedRecord(f"{what} must have at most {MOST_BYTES} bytes")
         try:
             content = json.loads(record)
         except (ValueError, RecursionError):
@@ -80,7 +85,7 @@ class _Reader:
 def encode_or_none(content: dict[str, Any]) -> bytes | None:
     try:
         return encode(content)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return None
 
 
@@ -139,9 +144,9 @@ class Offer:
             read.integer("node_id", high=2**64 - 1),
             read.integer("run_id", high=2**64 - 1),
             read.hexadecimal("key", 32, may_be_empty=True),
-            read.integer("n_examples", high=2**40),
-            read.integer("n_shareable", high=2**40),
-            read.integer("row_bytes", high=2**40),
+            read.integer("n_examples", high=MOST_EXAMPLES),
+            read.integer("n_shareable", high=MOST_EXAMPLES),
+            read.integer("row_bytes", low=SMALLEST_ROW, high=2**40),
             read.hexadecimal("manifest", 32),
             read.integer("highest_epoch", high=2**40),
             read.hexadecimal("commit", 32, may_be_empty=True),
@@ -201,13 +206,9 @@ class Epoch:
         )
         read.end()
         sites = epoch.sites
-        names = [site.site for site in sites]
-        if names != sorted(set(names)) or len({s.identity for s in sites}) != len(sites):
-            raise RosterRefused("the roster must have each name and each key once, in order")
+        _check_roster([(site.site, site.identity) for site in sites], epoch.copies)
         if any(s.federation != epoch.federation or not s.key for s in sites):
             raise RosterRefused("the roster must hold offers to this federation, with keys")
-        if len(sites) < 2 or epoch.copies >= len(sites):
-            raise RosterRefused("copies must be below the number of sites, of which two are needed")
         return epoch
 
     @cached_property
@@ -239,8 +240,22 @@ class Epoch:
         raise RosterRefused("this site is not in the roster")
 
 
+def _check_roster(sites: list[tuple[str, str]], copies: int) -> None:
+    """Whether these (name, identity) can be a roster, for this many copies."""
+    names = [name for name, _ in sites]
+    if names != sorted(set(names)) or len({identity for _, identity in sites}) != len(sites):
+        raise RosterRefused("the roster must have each name and each key once, in order")
+    if len(sites) < 2 or copies >= len(sites):
+        raise RosterRefused("copies must be below the number of sites, of which two are needed")
+
+
 def _signed_offer(entry: object) -> SignedOffer:
-    if not (isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], str)):
+    if not (
+        isinstance(entry, list)
+        and len(entry) == 2
+        and isinstance(entry[0], str)
+        and entry[0].isascii()
+    ):
         raise MalformedRecord("epoch: offers must be pairs of content and signature")
     signature = _hexadecimal(entry[1], 64, "epoch: a signature")
     return SignedOffer(entry[0].encode(), bytes.fromhex(signature))
@@ -255,6 +270,10 @@ class Member:
     n_examples: int
     n_shareable: int
     manifest: str
+
+    @property
+    def n_private(self) -> int:
+        return self.n_examples - self.n_shareable
 
 
 @dataclass(frozen=True)
@@ -321,6 +340,27 @@ class Commit:
     @property
     def order(self) -> tuple[int, int]:
         return self.number, self.serial
+
+    @property
+    def facts(self) -> tuple[object, ...]:
+        """What all commits of an epoch have in common."""
+        return self.federation, self.number, self.epoch, self.seed, self.copies, self.members
+
+    def may_follow(self, earlier: Commit) -> bool:
+        """Whether it can be a later commit of the same epoch: nothing that went comes back."""
+        return (
+            self.facts == earlier.facts
+            and self.serial > earlier.serial
+            and set(self.pairs) <= set(earlier.pairs)
+            and all(b or not a for a, b in zip(self.present, earlier.present, strict=True))
+            and all(
+                set(a) >= set(b) for a, b in zip(self.withdrawn, earlier.withdrawn, strict=True)
+            )
+            and all(
+                a >= b
+                for a, b in zip(self.withdrawn_private, earlier.withdrawn_private, strict=True)
+            )
+        )
 
     @cached_property
     def draw(self) -> Draw:
@@ -399,7 +439,7 @@ class Commit:
                 for i, entry in enumerate(_of_length(read.list("withdrawn"), n, "withdrawn"))
             ),
             tuple(
-                _integer(e, "commit: withdrawn_private", high=members[i].n_examples)
+                _integer(e, "commit: withdrawn_private", high=members[i].n_private)
                 for i, e in enumerate(
                     _of_length(read.list("withdrawn_private"), n, "withdrawn_private")
                 )
@@ -409,11 +449,11 @@ class Commit:
             _floats(read.list("owner_share"), n, "owner_share"),
         )
         read.end()
-        names = [member.site for member in members]
-        if names != sorted(set(names)) or len({m.identity for m in members}) != n:
-            raise MalformedRecord("commit: members must have each name and each key once, in order")
+        _check_roster([(member.site, member.identity) for member in members], commit.copies)
         if list(commit.pairs) != sorted(set(commit.pairs)):
             raise MalformedRecord("commit: pairs must be sorted, each once")
+        if not all(commit.present[place] for pair in commit.pairs for place in pair):
+            raise MalformedRecord("commit: pairs must be of sites that are present")
         needed = {"reliability-split": "straggler_prob", "owner-corrected": "owner_share"}
         if commit.code not in CODES or any(
             (getattr(commit, field) is None) == (commit.code == code)
@@ -429,11 +469,12 @@ def _member(entry: object) -> Member:
     site, identity, n_examples, n_shareable, manifest = entry
     if not isinstance(site, str) or not NAME.fullmatch(site):
         raise MalformedRecord("commit: a site must have a name")
+    n_examples = _integer(n_examples, "commit: n_examples", high=MOST_EXAMPLES)
     return Member(
         site,
         _hexadecimal(identity, 32, "commit: an identity"),
-        _integer(n_examples, "commit: n_examples", high=2**40),
-        _integer(n_shareable, "commit: n_shareable", high=2**40),
+        n_examples,
+        _integer(n_shareable, "commit: n_shareable", high=n_examples),
         _hexadecimal(manifest, 32, "commit: a manifest"),
     )
 
