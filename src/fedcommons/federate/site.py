@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcommons.checks import BoolArray, IntArray
-from fedcommons.errors import DataError
+from fedcommons.errors import StoreError
 from fedcommons.federate import envelope, packing
+from fedcommons.federate.draw import Draw
 from fedcommons.federate.envelope import Context, federation_digest
 from fedcommons.federate.held import Held, held_by
 from fedcommons.federate.keys import is_signed
@@ -34,7 +35,7 @@ from fedcommons.federate.refusals import (
     SiteWithdrew,
     WrongFederation,
 )
-from fedcommons.federate.site_data import SiteData
+from fedcommons.federate.site_data import SiteData, fingerprints_of
 from fedcommons.federate.store import Manifest, Store
 
 logger = logging.getLogger(__name__)
@@ -45,8 +46,9 @@ CHUNK_BYTES = 16 << 20  # what a message of the exchange may carry
 class Shareable:
     """The examples that may leave a site: the only view of its data that the packing code has."""
 
-    def __init__(self, data: SiteData, manifest: Manifest) -> None:
-        self._data, self._rows = data, manifest.share_rows
+    def __init__(self, data: SiteData, manifest: Manifest, key: bytes) -> None:
+        self._data, self._rows, self._key = data, manifest.share_rows, key
+        self._fingerprints = manifest.fingerprints
         if not data.shareable[self._rows].all():
             raise DataChanged("the manifest shares a row that is not marked as shareable")
 
@@ -54,9 +56,14 @@ class Shareable:
         return len(self._rows)
 
     def take(self, numbers: IntArray) -> Examples:
-        """The examples with these share numbers."""
+        """The examples with these share numbers, if they are those that were numbered."""
         rows = self._rows[numbers]
-        return Examples(numbers, self._data.y[rows], self._data.x.take(rows))
+        found = Examples(numbers, self._data.y[rows], self._data.x.take(rows))
+        if not np.array_equal(
+            fingerprints_of(found.x, found.y, self._key), self._fingerprints[rows]
+        ):
+            raise DataChanged("the data changed since the rows were numbered")
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +76,22 @@ class Receipt:
     signature: bytes
 
     def is_signed(self, epoch: Epoch) -> bool:
-        content = receipt_content(epoch.digest, self.sender, self.recipient, self.examples)
-        return is_signed(bytes.fromhex(self.recipient), "receipt", content, self.signature)
+        """Whether its recipient signed it, for exactly what the epoch's draw gives it."""
+        place = {site.identity: i for i, site in enumerate(epoch.sites)}
+        return (
+            self.sender in place
+            and self.recipient in place
+            and self.examples == _n_assigned(epoch.draw, place[self.sender], place[self.recipient])
+            and self.is_signed_under(epoch.digest)
+        )
+
+    def is_signed_under(self, epoch: bytes) -> bool:
+        """Whether its recipient signed it under the epoch of this digest, whatever it says."""
+        try:
+            content = receipt_content(epoch, self.sender, self.recipient, self.examples)
+            return is_signed(bytes.fromhex(self.recipient), "receipt", content, self.signature)
+        except (ValueError, TypeError):
+            return False
 
 
 def receipt_content(epoch: bytes, sender: str, recipient: str, examples: int) -> bytes:
@@ -107,20 +128,23 @@ class Site:
         self, store: Store, data: SiteData, name: str, peers: Mapping[str, str] | None
     ) -> None:
         self.store, self.data, self.name, self.peers = store, data, name, peers
-        self._known_stamp = ""
+        self._compared = b""
         self._held: tuple[bytes, Held] | None = None
 
     @cached_property
     def identity_name(self) -> str:
         return self.store.identity.name
 
+    @cached_property
+    def _fingerprint_key(self) -> bytes:
+        return self.store.identity.secret("fingerprints")
+
     # Offer
 
     def offer(self, federation: str, *, node_id: int, run_id: int, with_key: bool) -> SignedOffer:
         """Say who this is and how much there is; with a fresh key if an exchange may follow."""
         self._check_federation(federation)
-        if self.store.withdrew_all:
-            raise SiteWithdrew("the operator of this site withdrew everything")
+        self._check_taking_part()
         self.store.join(federation)
         if with_key or self.store.manifest() is None:
             self._number_rows()
@@ -140,6 +164,10 @@ class Site:
             commit=self.store.commit_record()[0].hex(),
         ).signed(self.store.identity)
 
+    def _check_taking_part(self) -> None:
+        if self.store.withdrew_all:
+            raise SiteWithdrew("the operator of this site withdrew everything")
+
     def _check_federation(self, federation: str) -> None:
         if self.store.federation not in (None, federation):
             raise WrongFederation("the site's store belongs to another federation")
@@ -152,7 +180,7 @@ class Site:
 
     def _number_rows(self) -> None:
         """Number the rows that take part from now on: all but those that were withdrawn."""
-        fingerprints, content = _fingerprints(self.data)
+        fingerprints, content = self._fingerprints()
         withdrawn = self.store.withdrawn_fingerprints()
         live = np.array([f.tobytes() not in withdrawn for f in fingerprints], np.bool_)
         digest = hashlib.sha256(content + live.tobytes()).digest()
@@ -162,22 +190,34 @@ class Site:
                 Manifest(self.data.stamp, content, digest, live, self.data.shareable, fingerprints)
             )
 
+    def _fingerprints(self) -> tuple[npt.NDArray[np.uint8], bytes]:
+        """The fingerprint of every row, and the digest of all of them and of the marks."""
+        found = self.data.fingerprints(self._fingerprint_key)
+        whole = hashlib.sha256(repr((str(self.data.x.dtype), self.data.x.shape)).encode())
+        whole.update(found.tobytes())
+        whole.update(self.data.shareable.tobytes())
+        return found, whole.digest()
+
     def check_data(self) -> Manifest:
         """The manifest, if the data are still those that it numbered."""
         manifest = self._manifest()
-        stamp = self.data.stamp or str(id(self.data))
-        if manifest.stamp == self.data.stamp != "" or self._known_stamp == stamp:
+        stamp = self.data.stamp
+        if (stamp and manifest.stamp == stamp) or self._compared == manifest.content:
             return manifest
-        if _fingerprints(self.data)[1] != manifest.content:
+        if self._fingerprints()[1] != manifest.content:
             raise DataChanged("the data are not those that the site offered")
-        self._known_stamp = stamp
+        self._compared = manifest.content
+        if stamp:  # the same data in a file that was touched: compare them once
+            manifest = replace(manifest, stamp=stamp)
+            self.store.number_rows(manifest)
         return manifest
 
     # Send and receive
 
     def _enter(self, record: bytes) -> Epoch:
         """Check an epoch's record and take part in it."""
-        epoch = Epoch.decode(record)
+        epoch = _decoded_epoch(record)
+        self._check_taking_part()
         self._check_federation(epoch.federation)
         self._check_peers({site.site: site.identity for site in epoch.sites})
         mine = epoch.sites[epoch.index(self.identity_name)]
@@ -185,16 +225,15 @@ class Site:
         committed = self.store.commit_record()[1]
         if epoch.number < number or (epoch.number == number and epoch.digest != digest):
             raise EpochRefused("the epoch does not increase")
-        if committed and Commit.decode(committed).number >= epoch.number:
+        if committed and _decoded_commit(committed).number >= epoch.number:
             raise EpochRefused("the epoch is committed already")
         if mine.manifest != self.check_data().digest.hex():
             raise DataChanged("the roster names other data than the site's")
         if self.store.private_key(bytes.fromhex(mine.key)) is None:
             raise EpochRefused("the site never offered this key, or destroyed it")
         if epoch.number > number:
-            self.store.enter_epoch(
-                epoch.number, epoch.digest, {site.site: site.identity for site in epoch.sites}
-            )
+            peers = {site.site: site.identity for site in epoch.sites if site is not mine}
+            self.store.enter_epoch(epoch.number, epoch.record, peers)
         return epoch
 
     def _check_peers(self, sites: Mapping[str, str]) -> None:
@@ -217,7 +256,10 @@ class Site:
         """Envelopes of one chunk for these recipients, by place in the roster, and n_chunks."""
         epoch = self._enter(record)
         me = epoch.index(self.identity_name)
-        shareable = Shareable(self.data, self.check_data())
+        manifest = self.check_data()
+        if self._gone(manifest)[manifest.share_rows].any():
+            raise DataChanged("examples were withdrawn since the rows were numbered")
+        shareable = Shareable(self.data, manifest, self._fingerprint_key)
         per_chunk = rows_per_chunk(self.data.row_bytes, epoch.copies)
         total = n_chunks(epoch.sites[me], epoch.copies)
         if not 0 <= chunk < total:
@@ -226,15 +268,19 @@ class Site:
         examples = shareable.take(numbers)
         places = epoch.draw.recipients_of(me, numbers)
         envelopes, sent = [], []
-        for recipient in recipients:
+        for recipient in sorted(set(recipients)):
             theirs = examples.select((places == recipient).any(axis=1))
-            if not len(theirs) or recipient == me:
+            if not len(theirs):
                 continue
             to = epoch.sites[recipient]
             context = self._context(epoch, self.identity_name, to.identity, chunk, total)
-            sealed = envelope.seal(
-                theirs.pack(), context, to_key=bytes.fromhex(to.key), sender=self.store.identity
-            )
+            try:
+                sealed = envelope.seal(
+                    theirs.pack(), context, to_key=bytes.fromhex(to.key), sender=self.store.identity
+                )
+            except EnvelopeRefused:  # the others get theirs
+                logger.warning("site %s has a key that cannot be sealed to", to.site)
+                continue
             envelopes.append((recipient, sealed))
             sent.append((to.identity, chunk, len(theirs), len(sealed)))
         self.store.note_sent(epoch.number, sent)
@@ -259,7 +305,6 @@ class Site:
         me = epoch.index(self.identity_name)
         refused: dict[str, int] = {}
         accepted: dict[int, list[tuple[int, Examples, bytes]]] = {}
-        touched = set()
         for data in envelopes:
             try:
                 sender, chunk, examples, packed = self._open(epoch, me, data)
@@ -268,15 +313,10 @@ class Site:
                 refused[kind] = refused.get(kind, 0) + 1
                 logger.warning("refused an envelope: %s", kind)
                 continue
-            touched.add(sender)
-            name = epoch.sites[sender].identity
-            if self.store.received_digest(epoch.digest, name, chunk) is None and all(
-                chunk != other for other, _, _ in accepted.get(sender, [])
-            ):
-                accepted.setdefault(sender, []).append((chunk, examples, packed))
+            accepted.setdefault(sender, []).append((chunk, examples, packed))
         for sender, chunks in accepted.items():
             self.store.receive(epoch.number, epoch.digest, epoch.sites[sender].identity, chunks)
-        receipts = [self._receipt(epoch, me, sender) for sender in sorted(touched)]
+        receipts = [self._receipt(epoch, me, sender) for sender in sorted(accepted)]
         return [receipt for receipt in receipts if receipt is not None], refused
 
     def _open(self, epoch: Epoch, me: int, data: bytes) -> tuple[int, int, Examples, bytes]:
@@ -292,7 +332,7 @@ class Site:
             recipient=bytes.fromhex(mine.identity),
             senders={bytes.fromhex(site.identity) for site in epoch.sites},
             key=key,
-            largest=max(CHUNK_BYTES, max(site.row_bytes for site in epoch.sites)) + 1024,
+            largest=max(CHUNK_BYTES, self.data.row_bytes) + 1024,
         )
         sender = epoch.index(context.sender.hex())
         examples = packing.unpack(packed)
@@ -309,10 +349,9 @@ class Site:
         if context.n_chunks != n_chunks(offer, epoch.copies) or context.chunk >= context.n_chunks:
             raise EnvelopeRefused("the chunk is not one of the sender's")
         per_chunk = rows_per_chunk(offer.row_bytes, epoch.copies)
-        assigned = _assigned(epoch, sender, me)
         first = context.chunk * per_chunk
-        expected = assigned[(assigned >= first) & (assigned < first + per_chunk)]
-        if not np.array_equal(examples.numbers, expected):
+        expected = epoch.draw.assigned(sender, me, first, first + per_chunk)
+        if not len(expected) or not np.array_equal(examples.numbers, expected):
             raise EnvelopeRefused("the chunk holds other examples than those assigned to this site")
         x, y = examples.x, examples.y
         if x.dtype != self.data.x.dtype or x.shape[1:] != self.data.x.shape[1:]:
@@ -322,7 +361,7 @@ class Site:
 
     def _receipt(self, epoch: Epoch, me: int, sender: int) -> Receipt | None:
         name = epoch.sites[sender].identity
-        n = len(_assigned(epoch, sender, me))
+        n = _n_assigned(epoch.draw, sender, me)
         if self.store.n_received(epoch.digest, name) != n:
             return None
         content = receipt_content(epoch.digest, name, self.identity_name, n)
@@ -333,54 +372,66 @@ class Site:
 
     def come_under(self, record: bytes) -> Commit:
         """Come under a commit, or stay under it; refuse one that does not follow."""
-        current_digest, current_record = self.store.commit_record()
-        if hashlib.sha256(record).digest() == current_digest:
-            return _decoded_commit(record)
+        self._check_taking_part()
         commit = _decoded_commit(record)
-        self._check_federation(commit.federation)
-        self._check_peers({member.site: member.identity for member in commit.members})
+        current_record = self.store.commit_record()[1]
         current = _decoded_commit(current_record) if current_record else None
-        number, epoch_digest = self.store.highest_epoch()
-        if (current and commit.order <= current.order) or commit.number < number:
-            raise CommitRefused("the commit is not newer than what the site knows")
-        if commit.number == number and bytes.fromhex(commit.epoch) != epoch_digest:
-            raise CommitRefused("the commit is of another epoch than the one the site took part in")
+        is_new = record != current_record
+        if is_new:
+            self._check_federation(commit.federation)
+            self._check_peers({member.site: member.identity for member in commit.members})
+            self._check_follows(commit, current)
         me = commit.index(self.identity_name)
         if me is None:
-            self.store.apply(commit, None)
+            if is_new:
+                self.store.apply(commit, None)
             raise CommitRefused("the site is no member any more")
         if commit.members[me].manifest != self.check_data().digest.hex():
             raise DataChanged("the commit names other data than the site's")
-        self._check_received(commit, me, current)
-        self.store.apply(commit, me)
+        if is_new:
+            self._check_received(commit, me, current)
+            self.store.apply(commit, me)
         return commit
+
+    def _check_follows(self, commit: Commit, current: Commit | None) -> None:
+        """Whether a commit can come after all that this site knows."""
+        if current and commit.order <= current.order:
+            raise CommitRefused("the commit is not newer than the one that the site is under")
+        if current and commit.epoch == current.epoch:
+            if not commit.may_follow(current):
+                raise CommitRefused("the commit brings back what an earlier one took")
+            return
+        number, digest = self.store.highest_epoch()
+        if commit.number < number:
+            raise CommitRefused("the commit is of an epoch before the one the site took part in")
+        if commit.number == number and bytes.fromhex(commit.epoch) != digest:
+            raise CommitRefused("the commit is of another epoch than the one the site took part in")
+        epoch = self.store.epoch_record(bytes.fromhex(commit.epoch))
+        if epoch and Commit.of(_decoded_epoch(epoch), ()).facts != commit.facts:
+            raise CommitRefused("the commit does not say what its epoch said")
 
     def _check_received(self, commit: Commit, me: int, current: Commit | None) -> None:
         same_epoch = current is not None and current.epoch == commit.epoch
         for sender, recipient in commit.pairs:
             if recipient != me:
                 continue
-            assigned = commit.draw.assigned(sender, me)
             gone = current.withdrawn[sender] if same_epoch and current else ()
+            was_mine = commit.draw.recipients_of(sender, np.array(gone, np.int64)) == me
             here = self.store.n_received(
                 bytes.fromhex(commit.epoch), commit.members[sender].identity
             )
-            if here != len(assigned) - int(np.isin(assigned, gone).sum()):
+            if here != _n_assigned(commit.draw, sender, me) - int(was_mine.sum()):
                 raise CommitRefused("the site does not have all that the commit gives it")
 
     def note_receipts(self, commit: Commit, receipts: Sequence[Receipt]) -> None:
         """Keep the receipts for what this site sent; those that are not signed are left out."""
-        me = self.identity_name
+        members = {member.identity for member in commit.members}
         good = [
             (r.recipient, r.examples, r.signature)
             for r in receipts
-            if r.sender == me
-            and is_signed(
-                bytes.fromhex(r.recipient),
-                "receipt",
-                receipt_content(bytes.fromhex(commit.epoch), me, r.recipient, r.examples),
-                r.signature,
-            )
+            if r.sender == self.identity_name
+            and r.recipient in members
+            and r.is_signed_under(bytes.fromhex(commit.epoch))
         ]
         self.store.note_receipts(commit.number, good)
 
@@ -408,8 +459,18 @@ class Site:
             number_of = np.full(len(manifest.live), -1, np.int64)
             number_of[manifest.share_rows] = np.arange(len(manifest.share_rows))
             own = number_of[self.own_rows(manifest)]
+            self._check_own(commit, me, own)
             self._held = (commit.digest, held_by(commit, me, own))
         return self._held[1]
+
+    @staticmethod
+    def _check_own(commit: Commit, me: int, own: IntArray) -> None:
+        """Whether the commit knows of all withdrawals: an operator may withdraw at any moment."""
+        member = commit.members[me]
+        shared = np.setdiff1d(np.arange(member.n_shareable), commit.withdrawn[me])
+        n_private = member.n_private - commit.withdrawn_private[me]
+        if not np.array_equal(own[own >= 0], shared) or (own < 0).sum() != n_private:
+            raise CommitRefused("the commit names other examples of this site than it has")
 
     def own_rows(self, manifest: Manifest) -> IntArray:
         """The rows of this site that are trained on."""
@@ -417,40 +478,26 @@ class Site:
 
     def received_examples(self, commit: Commit, sender: int) -> tuple[npt.NDArray[Any], IntArray]:
         """All inputs and labels that came from a sender and are still held."""
-        parts = list(
-            self.store.chunks(bytes.fromhex(commit.epoch), commit.members[sender].identity)
-        )
+        none = np.empty(0, np.int64)
+        nothing = Examples(none, none, self.data.x.take(none))
+        identity = commit.members[sender].identity
+        parts = [nothing, *self.store.chunks(bytes.fromhex(commit.epoch), identity)]
+        numbers = np.concatenate([part.numbers for part in parts])
+        if not np.array_equal(numbers, dict(self.held(commit).senders)[sender]):
+            raise StoreError(f"store {self.store.folder} does not have what the site holds")
         return np.concatenate([p.x for p in parts]), np.concatenate([p.y for p in parts])
 
 
-@lru_cache(maxsize=256)
-def _assigned_by(epoch: bytes, sender: int, recipient: int, draw: Any) -> IntArray:
-    del epoch
-    return draw.assigned(sender, recipient)
+@lru_cache(maxsize=1024)
+def _n_assigned(draw: Draw, sender: int, recipient: int) -> int:
+    return draw.n_assigned(sender, recipient)
 
 
-def _assigned(epoch: Epoch, sender: int, recipient: int) -> IntArray:
-    return _assigned_by(epoch.digest, sender, recipient, epoch.draw)
+@lru_cache(maxsize=8)
+def _decoded_epoch(record: bytes) -> Epoch:
+    return Epoch.decode(record)
 
 
 @lru_cache(maxsize=8)
 def _decoded_commit(record: bytes) -> Commit:
     return Commit.decode(record)
-
-
-def _fingerprints(data: SiteData) -> tuple[npt.NDArray[np.uint8], bytes]:
-    """A fingerprint of every row, (rows, 16) bytes, and the digest of all and of the marks."""
-    out = np.empty((data.n_examples, 16), np.uint8)
-    labels = data.y.astype("<i8")
-    for start, block in data.blocks():
-        if block.dtype.kind == "f" and not np.isfinite(block).all():
-            row = start + int(np.argmin(np.isfinite(block.reshape(len(block), -1)).all(axis=1)))
-            raise DataError(f"data must be finite, got a missing value in example {row}")
-        for place, row in enumerate(np.ascontiguousarray(block)):
-            content = labels[start + place].tobytes() + row.tobytes()
-            digest = hashlib.blake2b(content, digest_size=16).digest()
-            out[start + place] = np.frombuffer(digest, np.uint8)
-    whole = hashlib.sha256(repr((str(data.x.dtype), data.x.shape)).encode())
-    whole.update(out.tobytes())
-    whole.update(data.shareable.tobytes())
-    return out, whole.digest()

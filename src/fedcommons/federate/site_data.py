@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import math
 import os
 import struct
+import tempfile
 import zipfile
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,6 +26,7 @@ from fedcommons.npz import read_npz
 
 BLOCK_BYTES = 16 << 20
 IN_MEMORY = 64 << 20  # a compressed array up to this size is simply read
+FINGERPRINT = 16  # bytes
 
 
 class Rows(Protocol):
@@ -49,31 +54,60 @@ class ArrayRows:
 
 
 class FileRows:
-    """Rows that lie one after another in a file. Read, not mapped: mapped pages count as memory."""
+    """Rows that lie one after another in a file. Read, not mapped: mapped pages count as memory.
+
+    A file that is replaced or written while it is in use is noticed at the next read.
+    """
 
     def __init__(
         self, path: Path, offset: int, dtype: np.dtype[Any], shape: tuple[int, ...]
     ) -> None:
         self.path, self.offset, self.dtype, self.shape = path, offset, dtype, shape
-        self.row_bytes = dtype.itemsize * int(np.prod(shape[1:]))
+        self.row_bytes = dtype.itemsize * math.prod(shape[1:])
+        self._version = _version(path.stat())
+        if path.stat().st_size < offset + shape[0] * self.row_bytes:
+            raise DataError(f"{path} is shorter than its header says")
 
     def block(self, start: int, stop: int) -> npt.NDArray[Any]:
-        n = max(0, min(stop, self.shape[0]) - start)
-        with self.path.open("rb") as file:
-            file.seek(self.offset + start * self.row_bytes)
-            data = file.read(n * self.row_bytes)
-        if len(data) != n * self.row_bytes:
-            raise DataError(f"{self.path} is shorter than its header says")
-        return np.frombuffer(data, self.dtype).reshape(n, *self.shape[1:])
+        out = np.empty((max(0, min(stop, self.shape[0]) - start), *self.shape[1:]), self.dtype)
+        with self._reading() as file:
+            self._fill(file, out, start)
+        return out
 
     def take(self, rows: IntArray) -> npt.NDArray[Any]:
         out = np.empty((len(rows), *self.shape[1:]), self.dtype)
-        flat = out.reshape(len(rows), -1).view(np.uint8)
-        with self.path.open("rb") as file:
+        with self._reading() as file:
             for place, row in enumerate(rows.tolist()):
-                data = os.pread(file.fileno(), self.row_bytes, self.offset + row * self.row_bytes)
-                flat[place] = np.frombuffer(data, np.uint8)
+                self._fill(file, out[place : place + 1], row)
         return out
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[int]:
+        try:
+            file = os.open(self.path, os.O_RDONLY)
+            try:
+                yield file
+                unchanged = _version(os.fstat(file)) == self._version
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise DataError(f"{self.path} cannot be read: {error}") from None
+        if not unchanged:
+            raise DataError(f"{self.path} must not change while it is in use")
+
+    def _fill(self, file: int, out: npt.NDArray[Any], row: int) -> None:
+        """Read rows that follow each other into an array, whole."""
+        left = out.reshape(-1).view(np.uint8).data
+        at = self.offset + row * self.row_bytes
+        while left:
+            n = os.preadv(file, [left], at)
+            if n == 0:
+                raise DataError(f"{self.path} is shorter than its header says")
+            left, at = left[n:], at + n
+
+
+def _version(stat: os.stat_result) -> tuple[int, ...]:
+    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +119,14 @@ class SiteData:
         y: (examples,) labels.
         shareable: (examples,) what may leave the site. Everything is private unless marked.
         stamp: changes whenever the source does; empty if only the content can tell.
+        source: what messages call it.
     """
 
     x: Rows
     y: IntArray
     shareable: BoolArray
     stamp: str = ""
+    source: str = "data"
 
     @classmethod
     def from_arrays(
@@ -106,13 +142,36 @@ class SiteData:
     @property
     def row_bytes(self) -> int:
         """The bytes of one example on the wire: inputs, label and number."""
-        return self.x.dtype.itemsize * int(np.prod(self.x.shape[1:])) + 16
+        return self.x.dtype.itemsize * math.prod(self.x.shape[1:]) + 16
 
-    def blocks(self) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-        """The inputs in order, in parts of bounded size: (first row, rows)."""
+    def fingerprints(self, key: bytes) -> npt.NDArray[np.uint8]:
+        """A fingerprint of every example, (examples, 16) bytes; what is not finite is an error.
+
+        Keyed, so that nobody else can tell from one whether a guess of the example is right.
+        """
+        out = np.empty((self.n_examples, FINGERPRINT), np.uint8)
         step = max(1, BLOCK_BYTES // self.row_bytes)
         for start in range(0, self.n_examples, step):
-            yield start, self.x.block(start, min(start + step, self.n_examples))
+            block = self.x.block(start, min(start + step, self.n_examples))
+            if block.dtype.kind == "f" and not np.isfinite(block).all():
+                flat = block.reshape(len(block), -1)
+                row, column = np.argwhere(~np.isfinite(flat))[0]
+                raise DataError(
+                    f"{self.source}: x must be finite, got {flat[row, column]} in example "
+                    f"{start + row}"
+                )
+            out[start : start + step] = fingerprints_of(block, self.y[start : start + step], key)
+        return out
+
+
+def fingerprints_of(x: npt.NDArray[Any], y: IntArray, key: bytes) -> npt.NDArray[np.uint8]:
+    """A fingerprint of each of these examples, (examples, 16) bytes."""
+    rows, labels = np.ascontiguousarray(x), y.astype("<i8")
+    digests = (
+        hashlib.blake2b(label.tobytes() + row.tobytes(), digest_size=FINGERPRINT, key=key).digest()
+        for row, label in zip(rows, labels, strict=True)
+    )
+    return np.frombuffer(b"".join(digests), np.uint8).reshape(-1, FINGERPRINT)
 
 
 def load_site_data(
@@ -128,15 +187,16 @@ def load_site_data(
     - `.parquet`: feature columns, the column `label` and, unless all is private, a boolean column
       `shareable`.
 
-    Inputs are read where they lie if they can be; compressed ones are unpacked once into the folder
+    Inputs are read where they lie if they can be; others are unpacked once into the folder
     `spool`, so that memory stays bounded whatever their size.
     """
     path = checks.path("data", path)
-    if not path.exists():
-        raise DataError(f"data {path} does not exist")
-    stat = path.stat()
-    stamp = f"{path.resolve()}:{stat.st_size}:{stat.st_mtime_ns}:{stat.st_ino}"
-    spooled = spool / f"{hashlib.sha256(stamp.encode()).hexdigest()[:16]}.rows"
+    try:
+        version = _version(path.stat())
+    except OSError as error:
+        raise DataError(f"data {path} cannot be read: {error.strerror}") from None
+    stamp = repr((str(path.resolve()), version, label, shareable))
+    spooled = spool / f"{hashlib.sha256(stamp.encode()).hexdigest()[:32]}.rows"
     if path.suffix == ".npz":
         return _from_npz(path, spooled, stamp)
     if path.suffix == ".parquet":
@@ -152,12 +212,20 @@ def _from_npz(path: Path, spooled: Path, stamp: str) -> SiteData:
             if "x.npy" not in names:
                 raise DataError(f"{path} must hold the arrays ['x', 'y'], missing ['x']")
             rows = _npy_member(archive, path, spooled)
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
+    except (
+        OSError,
+        EOFError,
+        ValueError,
+        NotImplementedError,
+        RuntimeError,
+        struct.error,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
         raise DataError(f"{path} cannot be read as .npz: {error}") from None
-    marked = (
-        read_npz(path, ["shareable"], DataError)["shareable"] if "shareable.npy" in names else None
-    )
-    return _checked(rows, small["y"], marked, stamp, str(path))
+    if "shareable.npy" in names:
+        small |= read_npz(path, ["shareable"], DataError)
+    return _checked(rows, small["y"], small.get("shareable"), stamp, str(path))
 
 
 def _npy_member(archive: zipfile.ZipFile, path: Path, spooled: Path) -> Rows:
@@ -165,39 +233,47 @@ def _npy_member(archive: zipfile.ZipFile, path: Path, spooled: Path) -> Rows:
     info = archive.getinfo("x.npy")
     with archive.open(info) as stream:
         version = np.lib.format.read_magic(stream)
-        read = (
-            np.lib.format.read_array_header_1_0
-            if version == (1, 0)
-            else (np.lib.format.read_array_header_2_0)
-        )
+        read = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }.get(version)
+        if read is None:
+            raise DataError(f"{path}: x must be an array of format 1.0 or 2.0, got {version}")
         shape, fortran, dtype = read(stream)
         head = stream.tell()
-        if fortran or dtype.hasobject:
-            raise DataError(f"{path}: x must be plain numbers in C order")
+        if fortran or str(dtype) not in DTYPES:
+            order = "Fortran" if fortran else "C"
+            raise DataError(f"{path}: x must be numbers in C order, got {dtype}, {order} order")
+        if min(shape, default=0) < 0 or info.file_size != head + dtype.itemsize * math.prod(shape):
+            raise DataError(f"{path}: x must be as long as its header says, got shape {shape}")
         if info.compress_type != zipfile.ZIP_STORED:
             if info.file_size <= IN_MEMORY:
                 return ArrayRows(read_npz(path, ["x"], DataError)["x"])
-            if not spooled.exists():
-                _spool(spooled, iter(lambda: stream.read(1 << 20), b""))
+            _spool(spooled, iter(lambda: stream.read(1 << 20), b""))
             return FileRows(spooled, 0, dtype, shape)
     with path.open("rb") as file:
         file.seek(info.header_offset)
-        local = file.read(30)
-        name_length, extra_length = struct.unpack("<HH", local[26:30])
+        name_length, extra_length = struct.unpack("<26xHH", file.read(30))
     return FileRows(path, info.header_offset + 30 + name_length + extra_length + head, dtype, shape)
 
 
-def _spool(path: Path, parts: Iterator[bytes]) -> None:
+def _spool(path: Path, parts: Iterable[bytes]) -> None:
+    """Unpack into a file that only this user may read, whole or not at all, unless it is there."""
+    if path.exists():
+        return
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for old in path.parent.glob("*.rows"):
-        old.unlink()
-    temporary = path.with_suffix(".part")
-    with temporary.open("wb") as file:
-        for part in parts:
-            file.write(part)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    for old in [*path.parent.glob("*.rows"), *path.parent.glob("*.part")]:
+        old.unlink(missing_ok=True)
+    descriptor, name = tempfile.mkstemp(suffix=".part", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            for part in parts:
+                file.write(part)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    finally:
+        Path(name).unlink(missing_ok=True)
 
 
 def _from_parquet(path: Path, spooled: Path, stamp: str, label: str, shareable: str) -> SiteData:
@@ -205,48 +281,73 @@ def _from_parquet(path: Path, spooled: Path, stamp: str, label: str, shareable: 
     import pyarrow.parquet
 
     try:
-        with pyarrow.parquet.ParquetFile(path) as file:
+        with pyarrow.parquet.ParquetFile(path, buffer_size=1 << 16) as file:
             names = file.schema_arrow.names
-            if label not in names:
-                raise DataError(f"{path} must have the label column {label!r}, got {names[:20]}")
+            if label not in names or len(set(names)) != len(names):
+                raise DataError(
+                    f"{path} must have the label column {label!r} and each column once, "
+                    f"got {names[:20]}"
+                )
             features = [name for name in names if name not in (label, shareable)]
-            if not features:
-                raise DataError(f"{path} must have feature columns, got {names[:20]}")
-            y = file.read([label])[label].to_numpy()
-            marked = file.read([shareable])[shareable].to_numpy() if shareable in names else None
-            kinds = [file.schema_arrow.field(name).type.to_pandas_dtype() for name in features]
-            dtype = np.result_type(*kinds)
-            groups = (
-                np.column_stack([batch[name].to_numpy(zero_copy_only=False) for name in features])
-                .astype(dtype)
-                .tobytes()
-                for batch in file.iter_batches(batch_size=4096, columns=features)
-            )
-            if not spooled.exists():
-                _spool(spooled, groups)
-    except (OSError, TypeError, NotImplementedError, pyarrow.ArrowException) as error:
+            dtype = _dtype_of(path, file.schema_arrow, features)
+            y = _column(path, file, label)
+            marked = _column(path, file, shareable) if shareable in names else None
+            size = max(1, min(4096, BLOCK_BYTES // (8 * len(features))))
+            batches = file.iter_batches(batch_size=size, columns=features)
+            _spool(spooled, (_matrix(path, batch, dtype).tobytes() for batch in batches))
+            rows = FileRows(spooled, 0, dtype, (len(y), len(features)))
+    except (OSError, KeyError, NotImplementedError, pyarrow.ArrowException) as error:
         raise DataError(f"{path} cannot be read as Parquet: {error}") from None
-    rows = FileRows(spooled, 0, dtype, (len(y), len(features)))
     return _checked(rows, y, marked, stamp, str(path))
+
+
+def _dtype_of(path: Path, schema: Any, features: list[str]) -> np.dtype[Any]:
+    """The type that holds all feature columns."""
+    if not features:
+        raise DataError(f"{path} must have feature columns, got {schema.names[:20]}")
+    dtypes = []
+    for name in features:
+        kind = schema.field(name).type
+        dtypes.append(np.dtype(kind.to_pandas_dtype()))
+        if str(dtypes[-1]) not in DTYPES:
+            raise DataError(f"{path}: column {name!r} must be numbers, got {kind}")
+    return np.result_type(*dtypes)
+
+
+def _column(path: Path, file: Any, name: str) -> npt.NDArray[Any]:
+    column = file.read([name])[name]
+    if column.null_count:
+        raise DataError(f"{path}: column {name!r} must have no missing values")
+    return np.asarray(column.to_numpy())
+
+
+def _matrix(path: Path, batch: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """(rows, features) of a batch; what is missing is an error, never a number."""
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if column.null_count:
+            raise DataError(f"{path}: column {name!r} must have no missing values")
+    columns = [column.to_numpy(zero_copy_only=False) for column in batch.columns]
+    return np.column_stack(columns).astype(dtype)
 
 
 def _checked(
     x: Rows, y: npt.ArrayLike, shareable: npt.ArrayLike | None, stamp: str, source: str
 ) -> SiteData:
     y = np.asarray(y)
-    if len(x.shape) < 2 or str(x.dtype) not in DTYPES:
+    if len(x.shape) < 2 or 0 in x.shape[1:] or str(x.dtype) not in DTYPES:
         raise DataError(f"{source}: x must be numbers (examples, ...), got {x.dtype}, {x.shape}")
     if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer) or len(y) != x.shape[0]:
         raise DataError(
             f"{source}: y must be one integer label for each of the {x.shape[0]} examples, "
             f"got {y.dtype}, shape {y.shape}"
         )
-    if y.size and y.min() < 0:
-        raise DataError(f"{source}: y must be labels >= 0, got {y.min()}")
-    mask = np.zeros(len(y), np.bool_) if shareable is None else np.asarray(shareable)
+    if y.size and (y.min() < 0 or y.max() > checks.LARGEST):
+        wrong = y.min() if y.min() < 0 else y.max()
+        raise DataError(f"{source}: y must be labels from 0 to {checks.LARGEST}, got {wrong}")
+    mask = np.zeros(len(y), np.bool_) if shareable is None else np.array(shareable)
     if mask.dtype != np.bool_ or mask.shape != y.shape:
         raise DataError(
             f"{source}: shareable must be boolean, one for each example, "
             f"got {mask.dtype}, shape {mask.shape}"
         )
-    return SiteData(x, y.astype(np.int64), mask, stamp)
+    return SiteData(x, y.astype(np.int64), mask, stamp, source)

@@ -1,20 +1,25 @@
 """A site's store: its identity, what it received, what it is committed to, and its ledger.
 
 One SQLite database in a folder of its own. Every change is one transaction that is on the disk when
-it returns; what was received carries a digest that is checked whenever it is read.
+it returns. Every row carries a digest of itself that is checked whenever it is read, so that damage
+is noticed; what is deleted is overwritten.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import sqlite3
 import time
-from collections.abc import Iterator
+import weakref
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fedcommons.checks import BoolArray, IntArray
 from fedcommons.errors import StoreError
@@ -25,24 +30,36 @@ from fedcommons.federate.records import Commit
 FILE = "store.sqlite3"
 VERSION = 1
 APPLICATION = 0x46434F4D  # "FCOM"
+MOST_KEYS = 8  # of epochs that never came about
 
 SCHEMA = """
-CREATE TABLE about (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE peers (site TEXT PRIMARY KEY, identity TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE about (name TEXT PRIMARY KEY, value BLOB NOT NULL, seal BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE peers (
+    site TEXT PRIMARY KEY, identity TEXT NOT NULL, seal BLOB NOT NULL
+) WITHOUT ROWID;
 CREATE TABLE manifest (
     id INTEGER PRIMARY KEY CHECK (id = 1), stamp TEXT NOT NULL, content BLOB NOT NULL,
-    digest BLOB NOT NULL, live BLOB NOT NULL, shareable BLOB NOT NULL, fingerprints BLOB NOT NULL
+    digest BLOB NOT NULL, live BLOB NOT NULL, shareable BLOB NOT NULL, fingerprints BLOB NOT NULL,
+    seal BLOB NOT NULL
 );
-CREATE TABLE epoch_keys (public BLOB PRIMARY KEY, private BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE epochs (number INTEGER PRIMARY KEY, digest BLOB NOT NULL);
+CREATE TABLE epoch_keys (
+    id INTEGER PRIMARY KEY, public BLOB NOT NULL, private BLOB NOT NULL, seal BLOB NOT NULL
+);
+CREATE TABLE epochs (
+    number INTEGER PRIMARY KEY, digest BLOB NOT NULL, record BLOB NOT NULL, seal BLOB NOT NULL
+);
 CREATE TABLE received (
     epoch BLOB NOT NULL, sender TEXT NOT NULL, chunk INTEGER NOT NULL, n INTEGER NOT NULL,
-    digest BLOB NOT NULL, original BLOB NOT NULL, content BLOB NOT NULL,
+    digest BLOB NOT NULL, original BLOB NOT NULL, seal BLOB NOT NULL, content BLOB NOT NULL,
     PRIMARY KEY (epoch, sender, chunk)
 );
-CREATE TABLE commits (id INTEGER PRIMARY KEY CHECK (id = 1), digest BLOB NOT NULL,
-    record BLOB NOT NULL);
-CREATE TABLE withdrawals (fingerprint BLOB PRIMARY KEY, row INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE commits (
+    id INTEGER PRIMARY KEY CHECK (id = 1), digest BLOB NOT NULL, record BLOB NOT NULL,
+    seal BLOB NOT NULL
+);
+CREATE TABLE withdrawals (
+    fingerprint BLOB PRIMARY KEY, row INTEGER NOT NULL, seal BLOB NOT NULL
+) WITHOUT ROWID;
 CREATE TABLE ledger (
     entry INTEGER PRIMARY KEY, time REAL NOT NULL, event TEXT NOT NULL, epoch INTEGER NOT NULL,
     peer TEXT NOT NULL, chunk INTEGER NOT NULL, examples INTEGER NOT NULL, size INTEGER NOT NULL,
@@ -53,7 +70,12 @@ CREATE TRIGGER no_update BEFORE UPDATE ON ledger
     BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
 CREATE TRIGGER no_delete BEFORE DELETE ON ledger
     BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
+CREATE TRIGGER no_replace BEFORE INSERT ON ledger
+    WHEN NEW.entry <= (SELECT MAX(entry) FROM ledger)
+    BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
 """
+STATE = ("about", "peers", "manifest", "epoch_keys", "epochs", "commits", "withdrawals", "ledger")
+CHUNK = "epoch = ? AND sender = ? AND chunk = ?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +112,7 @@ class Manifest:
     digest: bytes
     live: BoolArray
     shareable: BoolArray
-    fingerprints: np.ndarray
+    fingerprints: npt.NDArray[np.uint8]
 
     @property
     def rows(self) -> IntArray:
@@ -112,60 +134,124 @@ class Store:
         if not path.exists():
             if not create:
                 raise StoreError(f"{folder} is not a site's store: {FILE} is missing")
-            self._make_folder()
+            self._make_file(path)
         try:
             self._db = sqlite3.connect(path, timeout=30, isolation_level=None)
-            self._db.execute("PRAGMA busy_timeout = 30000")
-            self._prepare()
-        except sqlite3.DatabaseError as error:
-            raise StoreError(f"store {path} cannot be used: {error}") from None
+        except sqlite3.Error as error:
+            raise StoreError(f"store {folder} cannot be opened: {error}") from None
+        self.close = weakref.finalize(self, self._db.close)
+        try:
+            self._prepare(create)
+        except BaseException:
+            self.close()
+            raise
 
-    def _make_folder(self) -> None:
+    def _make_file(self, path: Path) -> None:
+        """An empty file that nobody else may read, in a folder that nobody else may enter."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.folder.chmod(0o700)
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         except OSError as error:
             raise StoreError(f"store {self.folder} cannot be made: {error}") from None
 
-    def _prepare(self) -> None:
-        self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("PRAGMA synchronous = FULL")
-        self._db.execute("PRAGMA secure_delete = ON")
-        (application,) = self._db.execute("PRAGMA application_id").fetchone()
-        if application == 0:
-            with self._writing("store.created"):
-                if self._db.execute("PRAGMA application_id").fetchone()[0] == 0:
-                    for statement in _statements(SCHEMA):
-                        self._db.execute(statement)
-                    self._set("identity", keys.Identity.create().private)
-                    self._db.execute(f"PRAGMA application_id = {APPLICATION}")
-                    self._db.execute(f"PRAGMA user_version = {VERSION}")
-        elif application != APPLICATION:
+    def _prepare(self, create: bool) -> None:
+        if self._run("PRAGMA application_id") == [(0,)]:
+            self._create(create)
+        if self._run("PRAGMA application_id") != [(APPLICATION,)]:
             raise StoreError(f"{self.folder / FILE} was not made by fedcommons")
-        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        ((version,),) = self._run("PRAGMA user_version")
         if version != VERSION:
             raise StoreError(f"store {self.folder} must have version {VERSION}, got {version}")
+        for setting in (
+            "journal_mode = WAL",
+            "synchronous = FULL",
+            "secure_delete = ON",
+            "temp_store = MEMORY",
+            "cell_size_check = ON",
+        ):
+            self._run(f"PRAGMA {setting}")
+        for table in STATE:
+            self._check_structure(f"quick_check({table})")
+        self._wipe()  # a process that was killed may have left something
 
-    def close(self) -> None:
-        self._db.close()
+    def _create(self, create: bool) -> None:
+        """The tables and an identity, all or nothing; another process may do it at this moment."""
+        with self._writing("store.created"):
+            if self._run("PRAGMA application_id") != [(0,)]:
+                return
+            if not create or self._run("SELECT name FROM sqlite_master"):
+                raise StoreError(f"{self.folder / FILE} was not made by fedcommons")
+            for statement in _statements(SCHEMA):
+                self._run(statement)
+            self._set("identity", keys.Identity.create().private)
+            self._run(f"PRAGMA application_id = {APPLICATION}")
+            self._run(f"PRAGMA user_version = {VERSION}")
+
+    # Reading and writing
+
+    def _run(self, statement: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        """All that a statement returns; what SQLite raises becomes a `StoreError`."""
+        try:
+            return self._db.execute(statement, values).fetchall()
+        except sqlite3.Error as error:
+            raise StoreError(f"store {self.folder} cannot be used: {error}") from None
 
     @contextlib.contextmanager
     def _writing(self, name: str) -> Iterator[None]:
         """One transaction, on the disk when it ends."""
-        self._db.execute("BEGIN IMMEDIATE")
+        self._run("BEGIN IMMEDIATE")
         try:
             yield
+            with durable.point(name):
+                self._run("COMMIT")
         except BaseException:
-            self._db.execute("ROLLBACK")
+            if self._db.in_transaction:
+                self._run("ROLLBACK")
             raise
-        with durable.point(name):
-            self._db.execute("COMMIT")
+
+    def _wipe(self) -> None:
+        """Empty the write-ahead log: what was deleted is in there too."""
+        self._run("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def _put(self, table: str, *fields: Any) -> None:
+        """Insert or replace a row, sealed."""
+        marks = "?, " * len(fields)
+        self._run(
+            f"INSERT OR REPLACE INTO {table} VALUES ({marks}?)",  # noqa: S608 (our own name)
+            (*fields, _digest(table, *fields)),
+        )
+
+    def _all(self, table: str) -> list[tuple[Any, ...]]:
+        """All rows of a table; one that was changed from elsewhere is noticed."""
+        rows = self._run(f"SELECT * FROM {table}")  # noqa: S608 (our own name)
+        return [self._unsealed(table, row) for row in rows]
+
+    def _unsealed(self, table: str, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        if _digest(table, *row[:-1]) != row[-1]:
+            raise StoreError(f"store {self.folder} is damaged: a row of {table}")
+        return row[:-1]
 
     def _get(self, name: str) -> bytes | None:
-        row = self._db.execute("SELECT value FROM about WHERE name = ?", (name,)).fetchone()
-        return None if row is None else bytes(row[0])
+        return dict(self._all("about")).get(name)
 
     def _set(self, name: str, value: bytes) -> None:
-        self._db.execute("INSERT OR REPLACE INTO about VALUES (?, ?)", (name, value))
+        self._put("about", name, value)
+
+    def _check_structure(self, pragma: str) -> None:
+        verdict = self._run(f"PRAGMA {pragma}")
+        if verdict != [("ok",)]:
+            raise StoreError(f"store {self.folder} is damaged: {verdict[0][0]}")
+
+    def check(self) -> None:
+        """Read everything; raise if anything is damaged."""
+        self._check_structure("integrity_check")
+        for table in STATE[:-1]:
+            self._all(table)
+        for epoch, sender, chunk, *_ in self._chunks():
+            self._chunk(epoch, sender, chunk)
+        for _ in self.ledger():
+            pass
 
     # Who the site is
 
@@ -189,38 +275,39 @@ class Store:
 
     def trusted_peers(self) -> dict[str, str]:
         """The keys that sites had in the epochs this site took part in: site -> identity."""
-        return dict(self._db.execute("SELECT site, identity FROM peers").fetchall())
+        return dict(self._all("peers"))
+
+    def _trust(self, peers: Mapping[str, str]) -> None:
+        known = self.trusted_peers()
+        for site, identity in peers.items():
+            if site not in known:
+                self._put("peers", site, identity)
 
     # What it has
 
     def manifest(self) -> Manifest | None:
-        row = self._db.execute(
-            "SELECT stamp, content, digest, live, shareable, fingerprints FROM manifest"
-        ).fetchone()
-        if row is None:
-            return None
-        stamp, content, digest, live, shareable, fingerprints = row
-        return Manifest(
-            stamp,
-            content,
-            digest,
-            np.frombuffer(live, np.bool_),
-            np.frombuffer(shareable, np.bool_),
-            np.frombuffer(fingerprints, np.uint8).reshape(-1, 16),
-        )
+        for _, stamp, content, digest, live, shareable, fingerprints in self._all("manifest"):
+            return Manifest(
+                stamp,
+                content,
+                digest,
+                np.frombuffer(live, np.bool_),
+                np.frombuffer(shareable, np.bool_),
+                np.frombuffer(fingerprints, np.uint8).reshape(-1, 16),
+            )
+        return None
 
     def number_rows(self, manifest: Manifest) -> None:
         with self._writing("store.manifest"):
-            self._db.execute(
-                "INSERT OR REPLACE INTO manifest VALUES (1, ?, ?, ?, ?, ?, ?)",
-                (
-                    manifest.stamp,
-                    manifest.content,
-                    manifest.digest,
-                    manifest.live.tobytes(),
-                    manifest.shareable.tobytes(),
-                    manifest.fingerprints.tobytes(),
-                ),
+            self._put(
+                "manifest",
+                1,
+                manifest.stamp,
+                manifest.content,
+                manifest.digest,
+                manifest.live.tobytes(),
+                manifest.shareable.tobytes(),
+                manifest.fingerprints.tobytes(),
             )
 
     # The exchange
@@ -229,26 +316,28 @@ class Store:
         """A new key for the next epoch; its public half."""
         public, private = keys.fresh_epoch_key()
         with self._writing("store.key"):
-            self._db.execute("INSERT INTO epoch_keys VALUES (?, ?)", (public, private))
+            ((last,),) = self._run("SELECT COALESCE(MAX(id), 0) FROM epoch_keys")
+            self._put("epoch_keys", last + 1, public, private)
+            self._run("DELETE FROM epoch_keys WHERE id <= ?", (last + 1 - MOST_KEYS,))
         return public
 
     def private_key(self, public: bytes) -> bytes | None:
-        row = self._db.execute(
-            "SELECT private FROM epoch_keys WHERE public = ?", (public,)
-        ).fetchone()
-        return None if row is None else bytes(row[0])
+        return {row[1]: row[2] for row in self._all("epoch_keys")}.get(public)
 
     def highest_epoch(self) -> tuple[int, bytes]:
         """The number and digest of the highest epoch that the site has seen; 0 if none."""
-        row = self._db.execute(
-            "SELECT number, digest FROM epochs ORDER BY number DESC LIMIT 1"
-        ).fetchone()
-        return (0, b"") if row is None else (row[0], bytes(row[1]))
+        return max(
+            ((number, digest) for number, digest, _ in self._all("epochs")), default=(0, b"")
+        )
 
-    def enter_epoch(self, number: int, digest: bytes, peers: dict[str, str]) -> None:
+    def epoch_record(self, digest: bytes) -> bytes:
+        """The record of an epoch that the site took part in; empty if it did not."""
+        return {known: record for _, known, record in self._all("epochs")}.get(digest, b"")
+
+    def enter_epoch(self, number: int, record: bytes, peers: Mapping[str, str]) -> None:
         with self._writing("store.epoch"):
-            self._db.execute("INSERT INTO epochs VALUES (?, ?)", (number, digest))
-            self._db.executemany("INSERT OR IGNORE INTO peers VALUES (?, ?)", peers.items())
+            self._put("epochs", number, hashlib.sha256(record).digest(), record)
+            self._trust(peers)
 
     def note_sent(self, epoch: int, sent: list[tuple[str, int, int, int]]) -> None:
         """Into the ledger: (peer, chunk, examples, bytes) of each envelope."""
@@ -256,110 +345,115 @@ class Store:
             for peer, chunk, examples, size in sent:
                 self._note("sent", epoch, peer, chunk, examples, size)
 
-    def received_digest(self, epoch: bytes, sender: str, chunk: int) -> bytes | None:
-        """The digest of a chunk as it came, if it is here."""
-        row = self._db.execute(
-            "SELECT original FROM received WHERE epoch = ? AND sender = ? AND chunk = ?",
-            (epoch, sender, chunk),
-        ).fetchone()
-        return None if row is None else bytes(row[0])
-
     def receive(
         self, number: int, epoch: bytes, sender: str, chunks: list[tuple[int, Examples, bytes]]
     ) -> None:
-        """Keep chunks of one sender: (chunk, examples, packed). All are there after the return."""
+        """Keep chunks of one sender: (chunk, examples, packed). All are there after the return.
+
+        A chunk that is here already stays as it is.
+        """
         with self._writing("store.received"):
             for chunk, examples, packed in chunks:
-                digest = hashlib.sha256(packed).digest()
-                self._db.execute(
-                    "INSERT INTO received VALUES (?, ?, ?, ?, ?, ?, ?)",
-                    (epoch, sender, chunk, len(examples), digest, digest, packed),
-                )
-                self._note("received", number, sender, chunk, len(examples), len(packed))
+                if self.received_digest(epoch, sender, chunk) is None:
+                    digest = hashlib.sha256(packed).digest()
+                    self._keep(epoch, sender, chunk, len(examples), digest, packed)
+                    self._note("received", number, sender, chunk, len(examples), len(packed))
+
+    def _keep(
+        self, epoch: bytes, sender: str, chunk: int, n: int, original: bytes, packed: bytes
+    ) -> None:
+        fields = (epoch, sender, chunk, n, hashlib.sha256(packed).digest(), original)
+        self._run(
+            "INSERT OR REPLACE INTO received VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (*fields, _digest("received", *fields), packed),
+        )
+
+    def _chunks(self, where: str = "TRUE", values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        """What is known of received chunks: (epoch, sender, chunk, n, digest, original)."""
+        rows = self._run(
+            "SELECT epoch, sender, chunk, n, digest, original, seal FROM received "  # noqa: S608
+            f"WHERE {where} ORDER BY epoch, sender, chunk",
+            values,
+        )
+        return [self._unsealed("received", row) for row in rows]
+
+    def _chunk(self, epoch: bytes, sender: str, chunk: int) -> Examples:
+        """One chunk's examples, if they are what was received."""
+        expected = [row[4] for row in self._chunks(CHUNK, (epoch, sender, chunk))]
+        found = self._run(
+            f"SELECT CAST(content AS BLOB) FROM received WHERE {CHUNK}",  # noqa: S608 (our own)
+            (epoch, sender, chunk),
+        )
+        if len(found) != 1 or [hashlib.sha256(found[0][0]).digest()] != expected:
+            raise StoreError(f"store {self.folder} is damaged: chunk {chunk} of {sender[:8]}")
+        return packing.unpack(found[0][0])
+
+    def received_digest(self, epoch: bytes, sender: str, chunk: int) -> bytes | None:
+        """The digest of a chunk as it came, if it is here."""
+        for row in self._chunks(CHUNK, (epoch, sender, chunk)):
+            return bytes(row[-1])
+        return None
 
     def n_received(self, epoch: bytes, sender: str) -> int:
         """How many examples of the sender are here."""
-        (n,) = self._db.execute(
-            "SELECT COALESCE(SUM(n), 0) FROM received WHERE epoch = ? AND sender = ?",
-            (epoch, sender),
-        ).fetchone()
-        return int(n)
+        rows = self._chunks("epoch = ? AND sender = ?", (epoch, sender))
+        return sum(n for _, _, _, n, _, _ in rows)
 
     def chunks(self, epoch: bytes, sender: str) -> Iterator[Examples]:
         """What came from the sender, in order; damage is noticed."""
-        numbers = self._db.execute(
-            "SELECT chunk FROM received WHERE epoch = ? AND sender = ? ORDER BY chunk",
-            (epoch, sender),
-        ).fetchall()
-        for (chunk,) in numbers:
+        for _, _, chunk, *_ in self._chunks("epoch = ? AND sender = ?", (epoch, sender)):
             yield self._chunk(epoch, sender, chunk)
 
-    def _chunk(self, epoch: bytes, sender: str, chunk: int) -> Examples:
-        try:
-            digest, content = self._db.execute(
-                "SELECT digest, content FROM received WHERE epoch = ? AND sender = ? AND chunk = ?",
-                (epoch, sender, chunk),
-            ).fetchone()
-        except sqlite3.DatabaseError as error:
-            raise StoreError(f"store {self.folder} is damaged: {error}") from None
-        if hashlib.sha256(content).digest() != digest:
-            raise StoreError(f"store {self.folder} is damaged: chunk {chunk} of {sender[:8]}")
-        return packing.unpack(content)
+    def holdings(self) -> list[tuple[str, int]]:
+        """How many examples of each sender are here: (identity, examples)."""
+        found: dict[str, int] = {}
+        for _, sender, _, n, _, _ in self._chunks():
+            found[sender] = found.get(sender, 0) + n
+        return sorted(found.items())
 
     # Commits
 
     def commit_record(self) -> tuple[bytes, bytes]:
         """The digest and the record of the commit that the site is under; empty if none."""
-        row = self._db.execute("SELECT digest, record FROM commits").fetchone()
-        return (b"", b"") if row is None else (bytes(row[0]), bytes(row[1]))
+        for _, digest, record in self._all("commits"):
+            return digest, record
+        return b"", b""
 
     def apply(self, commit: Commit, me: int | None) -> None:
         """Come under a commit: delete what it does not give this site, and the epoch's keys."""
         epoch = bytes.fromhex(commit.epoch)
         keep = {
-            commit.members[sender].identity: sender
+            (epoch, commit.members[sender].identity): sender
             for sender, recipient in commit.pairs
             if recipient == me
         }
         with self._writing("store.commit"):
-            known = self._db.execute("SELECT epoch, sender, chunk, n FROM received").fetchall()
             deleted: dict[str, int] = {}
-            for of_epoch, sender, chunk, n in known:
-                if bytes(of_epoch) != epoch or sender not in keep:
-                    self._db.execute(
-                        "DELETE FROM received WHERE epoch = ? AND sender = ? AND chunk = ?",
-                        (of_epoch, sender, chunk),
-                    )
-                    deleted[sender] = deleted.get(sender, 0) + n
-                elif gone := commit.withdrawn[keep[sender]]:
-                    n_gone = self._delete_examples(epoch, sender, chunk, np.array(gone))
-                    deleted[sender] = deleted.get(sender, 0) + n_gone
-            self._db.execute("DELETE FROM epoch_keys")
-            highest = self.highest_epoch()[0]
-            if commit.number > highest:
-                self._db.execute("INSERT INTO epochs VALUES (?, ?)", (commit.number, epoch))
-            self._db.execute(
-                "INSERT OR REPLACE INTO commits VALUES (1, ?, ?)", (commit.digest, commit.encode())
-            )
-            for sender, n in deleted.items():
-                if n:
-                    self._note("deleted", commit.number, sender, commit.serial, n, 0)
+            for of_epoch, sender, chunk, n, _, original in self._chunks():
+                place = keep.get((of_epoch, sender))
+                if place is None:
+                    self._run(f"DELETE FROM received WHERE {CHUNK}", (of_epoch, sender, chunk))  # noqa: S608
+                elif commit.withdrawn[place]:
+                    examples = self._chunk(of_epoch, sender, chunk)
+                    stays = examples.select(~np.isin(examples.numbers, commit.withdrawn[place]))
+                    n -= len(stays)
+                    if n:
+                        packed = stays.pack()
+                        self._keep(of_epoch, sender, chunk, len(stays), original, packed)
+                else:
+                    n = 0
+                deleted[sender] = deleted.get(sender, 0) + n
+            self._run("DELETE FROM epoch_keys")
+            if commit.number > self.highest_epoch()[0]:
+                self._put("epochs", commit.number, epoch, b"")
+            self._trust({member.site: member.identity for member in commit.members})
+            self._put("commits", 1, commit.digest, commit.record)
+            self._note_deleted(deleted, commit.number, commit.serial)
             self._note(
                 "commit", commit.number, "", commit.serial, commit.n_examples, 0, commit.digest
             )
-
-    def _delete_examples(self, epoch: bytes, sender: str, chunk: int, gone: IntArray) -> int:
-        examples = self._chunk(epoch, sender, chunk)
-        stays = ~np.isin(examples.numbers, gone)
-        if stays.all():
-            return 0
-        packed = examples.select(stays).pack()
-        self._db.execute(
-            "UPDATE received SET n = ?, digest = ?, content = ? "
-            "WHERE epoch = ? AND sender = ? AND chunk = ?",
-            (int(stays.sum()), hashlib.sha256(packed).digest(), packed, epoch, sender, chunk),
-        )
-        return int((~stays).sum())
+        with durable.point("store.wiped"):
+            self._wipe()
 
     def note_receipts(self, epoch: int, receipts: list[tuple[str, int, bytes]]) -> None:
         """Into the ledger: (recipient, examples, signature) of what arrived."""
@@ -370,7 +464,10 @@ class Store:
     # Withdrawal
 
     def withdraw(self, rows: IntArray) -> int:
-        """Take rows back for good; returns how many were not withdrawn before."""
+        """Take rows back for good, and all rows that equal one of them.
+
+        Returns how many contents were not withdrawn before.
+        """
         manifest = self.manifest()
         if manifest is None:
             raise StoreError(f"store {self.folder} has offered nothing yet: nothing to withdraw")
@@ -378,28 +475,35 @@ class Store:
             wrong = rows.min() if rows.min() < 0 else rows.max()
             raise StoreError(f"rows must be in 0 to {len(manifest.live) - 1}, got {wrong}")
         with self._writing("store.withdrawn"):
-            (before,) = self._db.execute("SELECT COUNT(*) FROM withdrawals").fetchone()
-            self._db.executemany(
-                "INSERT OR IGNORE INTO withdrawals VALUES (?, ?)",
-                [(manifest.fingerprints[row].tobytes(), int(row)) for row in rows],
-            )
-            (after,) = self._db.execute("SELECT COUNT(*) FROM withdrawals").fetchone()
-            if after > before:
-                self._note("withdrawn", self.highest_epoch()[0], "", after, after - before, 0)
-        return int(after - before)
+            before = self.withdrawn_fingerprints()
+            fresh = {manifest.fingerprints[row].tobytes(): int(row) for row in rows}
+            fresh = {f: row for f, row in fresh.items() if f not in before}
+            for fingerprint, row in fresh.items():
+                self._put("withdrawals", fingerprint, row)
+            if fresh:
+                after = len(before) + len(fresh)
+                self._note("withdrawn", self.highest_epoch()[0], "", after, len(fresh), 0)
+        self._wipe()
+        return len(fresh)
 
     def withdraw_all(self) -> None:
-        """Take everything back: the site leaves the federation."""
+        """Take everything back: the site leaves the federation, and deletes what it received."""
         with self._writing("store.withdrew_all"):
+            epoch, held = self.highest_epoch()[0], dict(self.holdings())
             self._set("withdrew all", b"1")
-            self._note("withdrawn", self.highest_epoch()[0], "everything", 0, 0, 0)
+            self._run("DELETE FROM received")
+            self._run("DELETE FROM epoch_keys")
+            self._note_deleted(held, epoch, 0, b"withdrew all")
+            self._note("withdrawn", epoch, "everything", 0, 0, 0)
+        with durable.point("store.wiped"):
+            self._wipe()
 
     @property
     def withdrew_all(self) -> bool:
         return self._get("withdrew all") is not None
 
     def withdrawn_fingerprints(self) -> set[bytes]:
-        return {bytes(f) for (f,) in self._db.execute("SELECT fingerprint FROM withdrawals")}
+        return {fingerprint for fingerprint, _ in self._all("withdrawals")}
 
     # The ledger
 
@@ -414,53 +518,45 @@ class Store:
         evidence: bytes = b"",
     ) -> None:
         """Append an entry, chained to the one before; the same thing is noted once."""
-        if self._db.execute(
+        if self._run(
             "SELECT 1 FROM ledger WHERE event = ? AND epoch = ? AND peer = ? AND chunk = ? "
             "AND evidence = ?",
             (event, epoch, peer, chunk, evidence),
-        ).fetchone():
+        ):
             return
-        last = self._db.execute(
-            "SELECT entry, chain FROM ledger ORDER BY entry DESC LIMIT 1"
-        ).fetchone()
-        number, before = (1, b"") if last is None else (last[0] + 1, bytes(last[1]))
-        fields = (number, time.time(), event, epoch, peer, chunk, examples, size, evidence)
-        self._db.execute(
-            "INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (*fields, _chained(before, fields)),
-        )
+        ((last,),) = self._run("SELECT COALESCE(MAX(entry), 0) FROM ledger")
+        fields = (last + 1, time.time(), event, epoch, peer, chunk, examples, size, evidence)
+        chain = _digest(self._get("ledger"), *fields)
+        self._run("INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*fields, chain))
+        self._set("ledger", chain)
+
+    def _note_deleted(
+        self, deleted: Mapping[str, int], epoch: int, serial: int, evidence: bytes = b""
+    ) -> None:
+        for sender, n in deleted.items():
+            if n:
+                self._note("deleted", epoch, sender, serial, n, 0, evidence)
 
     def ledger(self) -> Iterator[LedgerEntry]:
-        """All entries, the oldest first; one that was changed since is noticed."""
-        before = b""
-        for row in self._db.execute("SELECT * FROM ledger ORDER BY entry"):
-            if _chained(before, row[:-1]) != row[-1]:
+        """All entries, the oldest first; one that was changed since or is missing is noticed."""
+        before = None
+        for row in self._run("SELECT * FROM ledger ORDER BY entry"):
+            if _digest(before, *row[:-1]) != row[-1]:
                 raise StoreError(f"the ledger of {self.folder} was changed at entry {row[0]}")
             before = row[-1]
             yield LedgerEntry(*row)
-
-    def check(self) -> None:
-        """Read everything; raise if anything is damaged."""
-        try:
-            (verdict,) = self._db.execute("PRAGMA integrity_check").fetchone()
-        except sqlite3.DatabaseError as error:
-            verdict = str(error)
-        if verdict != "ok":
-            raise StoreError(f"store {self.folder} is damaged: {verdict}")
-        for epoch, sender, chunk in self._db.execute("SELECT epoch, sender, chunk FROM received"):
-            self._chunk(bytes(epoch), sender, chunk)
-        for _ in self.ledger():
-            pass
-
-    def holdings(self) -> list[tuple[str, int]]:
-        """How many examples of each sender are here: (identity, examples)."""
-        return self._db.execute(
-            "SELECT sender, SUM(n) FROM received GROUP BY sender ORDER BY sender"
-        ).fetchall()
+        if before != self._get("ledger"):
+            raise StoreError(f"the ledger of {self.folder} has lost its last entries")
 
 
-def _chained(before: bytes, fields: tuple[object, ...]) -> bytes:
-    return hashlib.sha256(before + repr(fields).encode()).digest()
+def _digest(*fields: Any) -> bytes:
+    """One digest of several values: no other values, or the same divided differently, have it."""
+    whole = hashlib.sha256()
+    for value in fields:
+        content = value if isinstance(value, bytes) else repr(value).encode()
+        whole.update(f"{type(value).__name__} {len(content)} ".encode())
+        whole.update(content)
+    return whole.digest()
 
 
 def _statements(script: str) -> list[str]:
