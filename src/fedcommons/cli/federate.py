@@ -12,25 +12,22 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from fedcommons.cli import exit_codes
-from fedcommons.errors import ArgumentError, FederationError, StoreError
+from fedcommons.cli import exit_codes, federate_demo, federate_deploy
+from fedcommons.cli.extras import need_flower
+from fedcommons.errors import ArgumentError, StoreError
 
 app = typer.Typer(
     help="A federation on Flower: an app of your own, one to watch, and a site's store.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+app.command("demo")(federate_demo.demo)
+app.command("tls")(federate_deploy.tls)
+app.command("node-key")(federate_deploy.node_key)
+app.command("proxy")(federate_deploy.proxy)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 StoreFolder = Annotated[Path, typer.Argument(help="The folder of a site's store.")]
-
-
-def _need_flower() -> None:
-    """Flower is an extra: say how to get it."""
-    try:
-        import flwr  # noqa: F401
-    except ImportError:
-        raise FederationError("federate needs Flower: pip install 'fedcommons[flower]'") from None
 
 
 @app.command()
@@ -66,7 +63,7 @@ def run(
 
     Example: fedcommons federate run hospitals --run-config 'num-rounds=50 rehearse-stragglers=0.5'
     """
-    _need_flower()
+    need_flower()
     from fedcommons.federate.local_app import run_app
 
     if sites < 2:
@@ -98,7 +95,7 @@ def identity(folder: StoreFolder, as_json: AsJson = False) -> None:
 
     Example: fedcommons federate identity /srv/hospital-a/store
     """
-    _need_flower()
+    need_flower()
     from fedcommons.federate.store import Store
 
     store = Store(folder, create=True)
@@ -113,7 +110,7 @@ def status(folder: StoreFolder, as_json: AsJson = False) -> None:
 
     Example: fedcommons federate status /srv/hospital-a/store
     """
-    _need_flower()
+    need_flower()
     from fedcommons.federate.status import status_of
     from fedcommons.federate.store import Store
 
@@ -138,7 +135,7 @@ def ledger(folder: StoreFolder, as_json: AsJson = False) -> None:
 
     Example: fedcommons federate ledger /srv/hospital-a/store --json
     """
-    _need_flower()
+    need_flower()
     from fedcommons.federate.status import ledger_of
     from fedcommons.federate.store import Store
 
@@ -181,7 +178,7 @@ def withdraw(
 
     Example: fedcommons federate withdraw /srv/hospital-a/store --rows 17,42
     """
-    _need_flower()
+    need_flower()
     import numpy as np
 
     from fedcommons.federate.store import Store

@@ -1,0 +1,134 @@
+"""`fedcommons federate demo`: a federation on this machine, to watch."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from fedcommons.cli import exit_codes
+from fedcommons.cli.extras import need_flower
+from fedcommons.errors import ArgumentError
+
+
+def demo(
+    rounds: Annotated[int, typer.Option(help="Rounds of training.")] = 10,
+    out: Annotated[Path, typer.Option(help="Results folder.")] = Path("results/demo"),
+    seed: Annotated[int, typer.Option(help="Seed of who gets copies of what.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+) -> None:
+    """Watch a real federation on this machine: five sites that share, train, and come and go.
+
+    A SuperLink with TLS, authenticated SuperNodes with pinned keys, an exchange, and rounds of
+    training in which sites are stopped, restarted and killed. It takes about three minutes, ends
+    every process that it started, and leaves nothing but the results folder.
+
+    Example: fedcommons federate demo --rounds 10
+    """
+    need_flower()
+    from fedcommons.federate.demo import play
+    from fedcommons.figures.federation import write_page
+
+    if rounds < 1:
+        raise ArgumentError(f"rounds must be at least 1, got {rounds}")
+    if seed < 0:
+        raise ArgumentError(f"seed must be at least 0, got {seed}")
+    screen = _Screen(rounds)
+    try:
+        with screen.shown(as_json=as_json):
+            play(out, rounds=rounds, seed=seed, say=screen.say, on_round=screen.on_round)
+            page = write_page(out)
+    except KeyboardInterrupt:
+        typer.echo("fedcommons: interrupted; everything that was started is ended", err=True)
+        raise typer.Exit(exit_codes.INTERRUPTED) from None
+    if as_json:
+        found = {"folder": str(out), "rounds": screen.notes, "events": screen.events}
+        typer.echo(json.dumps(found, indent=2))
+        return
+    typer.echo(f"Open {page}")
+    typer.echo(f"Draw it again: fedcommons report {out}")
+
+
+class _Screen:
+    """What is seen: a table that grows on a terminal, plain lines in a pipe."""
+
+    def __init__(self, rounds: int) -> None:
+        self.rounds = rounds
+        self.notes: list[dict[str, Any]] = []
+        self.events: list[str] = []
+        self._live: Live | None = None
+        self._lines = False
+
+    @contextlib.contextmanager
+    def shown(self, *, as_json: bool) -> Iterator[None]:
+        console = Console()
+        if as_json:
+            yield
+        elif not console.is_terminal:
+            self._lines = True
+            yield
+        else:
+            with Live(self._picture(), console=console, auto_refresh=False) as self._live:
+                yield
+
+    def say(self, event: str) -> None:
+        self.events.append(event)
+        self._draw(event)
+
+    def on_round(self, note: dict[str, Any]) -> None:
+        self.notes.append(note)
+        if note["sites"]:
+            self._draw(_line(note, self.rounds))
+
+    def _draw(self, line: str) -> None:
+        if self._live is not None:
+            self._live.update(self._picture(), refresh=True)
+        elif self._lines:
+            typer.echo(line)
+
+    def _picture(self) -> Group:
+        """Who answered in each round, with the estimated p of each site, and the last events."""
+        played = [note for note in self.notes if note["sites"]]
+        table = Table(caption="● answered  ○ missing, with the estimated p of each site")
+        for column in ("round", "accuracy", "seconds"):
+            table.add_column(column, justify="right")
+        for site in played[-1]["sites"] if played else []:
+            table.add_column(site["site"])
+        for note in played:
+            table.add_row(
+                f"{note['round']}/{self.rounds}",
+                f"{note['metrics'].get('accuracy', float('nan')):.3f}",
+                f"{note['seconds']:.1f}",
+                *(_mark(site) for site in note["sites"]),
+            )
+        events = [Text(event, style="dim") for event in self.events[-4:]]
+        return Group(*([table] if played else []), *events)
+
+
+def _mark(site: dict[str, Any]) -> Text:
+    p = f"{site['straggler_prob']:.2f}"
+    if site["answered"]:
+        return Text(f"● {p}", style="green")
+    return Text(f"○ {p} {site['outcome']}", style="yellow")
+
+
+def _line(note: dict[str, Any], rounds: int) -> str:
+    sites = note["sites"]
+    here = [site["site"] for site in sites if site["answered"]]
+    missing = [f"{site['site']} ({site['outcome']})" for site in sites if not site["answered"]]
+    p = " ".join(f"{site['straggler_prob']:.2f}" for site in sites)
+    accuracy = note["metrics"].get("accuracy", float("nan"))
+    return (
+        f"round {note['round']}/{rounds}: accuracy {accuracy:.3f}, {note['seconds']:.1f} s, "
+        f"answered {' '.join(here) or 'nobody'}"
+        + (f", missing {', '.join(missing)}" if missing else "")
+        + f"; p {p}"
+    )
