@@ -1,7 +1,8 @@
 """Writes that survive the death of the process at any instant.
 
 Every durable write of every party passes a named point before and after it takes effect, so that
-a rehearsal can kill the process exactly there: FEDCOMMONS_CRASH_AT=store.received:after.
+a rehearsal can kill the process exactly there: FEDCOMMONS_CRASH_AT=store.received:after. With
+FEDCOMMONS_CRASH_ONCE=FILE it dies only while there is no such file, and leaves it.
 """
 
 from __future__ import annotations
@@ -18,8 +19,14 @@ from fedcommons.errors import FederationError
 
 
 def _die_where_asked(point: str) -> None:
-    if os.environ.get("FEDCOMMONS_CRASH_AT") == point:
-        os.kill(os.getpid(), signal.SIGKILL)
+    if os.environ.get("FEDCOMMONS_CRASH_AT") != point:
+        return
+    if once := os.environ.get("FEDCOMMONS_CRASH_ONCE"):
+        try:
+            Path(once).touch(exist_ok=False)
+        except FileExistsError:
+            return
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 reached: Callable[[str], None] = _die_where_asked
