@@ -87,6 +87,12 @@ class SiteClient:
             self._open[known] = Site(store, self._load(context), name, peers)
         return self._open[known]
 
+    def close(self) -> None:
+        """Close the stores that this process opened."""
+        for process, folder in list(self._open):
+            if process == os.getpid():
+                self._open.pop((process, folder)).store.close()
+
     def batches(self, context: Context) -> Iterator[Batch]:
         """(inputs, labels, weights) of every local step.
 

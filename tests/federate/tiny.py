@@ -1,0 +1,282 @@
+"""A federation of a few sites with a handful of examples each, over the embedded grid."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+
+from fedcommons import estimators
+from fedcommons.federate import coordinator, delivery, meeting, wire
+from fedcommons.federate.answers import Inquiry
+from fedcommons.federate.client import SiteClient, attach, coded
+from fedcommons.federate.coordinator import Federation
+from fedcommons.federate.embedded import EmbeddedGrid, serve
+from fedcommons.federate.layout import Layout
+from fedcommons.federate.records import Commit
+from fedcommons.federate.settings import Settings
+from fedcommons.federate.site_data import SiteData
+from fedcommons.federate.store import Store
+from fedcommons.federate.training import CodedSum
+from fedcommons.placement import Placement
+from fedcommons.tasks import softmax
+
+N_FEATURES, N_CLASSES = 4, 3
+NAME = "hospitals"
+
+Train = Callable[[SiteClient, Message, Context], Message]
+
+
+def gradient(site: SiteClient, message: Message, context: Context) -> Message:
+    """A training function that answers with the weighted sum of gradients."""
+    beta = message.content["arrays"]["beta"].numpy()
+    x, y, weight = site.examples(context)
+    found = softmax.weighted_gradient(beta.astype(float), softmax.with_bias(x), y, weight)
+    record = ArrayRecord({"beta": Array(found.astype(beta.dtype))})
+    return Message(RecordDict({"gradient": record}), reply_to=message)
+
+
+def trained_model(rate: float) -> Train:
+    """A training function in Flower's usual form: local steps on the mean loss, then the model."""
+
+    def train(site: SiteClient, message: Message, context: Context) -> Message:
+        beta = message.content["arrays"]["beta"].numpy()
+        for x, y, weight in site.batches(context):
+            step = softmax.weighted_gradient(beta, softmax.with_bias(x), y, weight) / len(y)
+            beta = (beta - rate * step).astype(beta.dtype)
+        return Message(RecordDict({"arrays": ArrayRecord({"beta": Array(beta)})}), reply_to=message)
+
+    return train
+
+
+def be_impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same waiting, a hundred times shorter."""
+    monkeypatch.setattr(wire, "POLL_SECONDS", 0.003)
+    monkeypatch.setattr(delivery, "RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(meeting, "LINGER_SECONDS", 0.05)
+    monkeypatch.setattr(coordinator, "MEET_AGAIN_SECONDS", 0.01)
+
+
+def initial(dtype: str = "float64") -> ArrayRecord:
+    return ArrayRecord({"beta": Array(np.zeros((N_FEATURES + 1, N_CLASSES), dtype))})
+
+
+@dataclass
+class Tiny:
+    """Sites named a, b, ...: site k has `sizes[k]` examples of which every other is shareable.
+
+    Each call of `grid` stands for a restart of everything: no process remembers another.
+    """
+
+    folder: Path
+    sizes: tuple[int, ...] = (4, 6, 5, 7)
+    copies: int = 2
+    data: dict[str, SiteData] = field(default_factory=dict)
+    clients: list[SiteClient] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for k, n in enumerate(self.sizes):
+            rng = np.random.default_rng(k)
+            x, y = rng.normal(size=(n, N_FEATURES)), rng.integers(0, N_CLASSES, n)
+            self.data["abcdefghij"[k]] = SiteData.from_arrays(x, y, np.arange(n) % 2 == 0)
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.data)
+
+    @property
+    def state_dir(self) -> Path:
+        return self.folder / "server"
+
+    def app(self, train: Train = gradient) -> ClientApp:
+        app = ClientApp()
+        site = attach(app, data=lambda context: self.data[str(context.node_config["site"])])
+        self.clients.append(site)
+        app.train(mods=[coded(site)])(lambda message, context: train(site, message, context))
+        return app
+
+    def grid(
+        self,
+        kind: type[EmbeddedGrid] = EmbeddedGrid,
+        *,
+        without: str = "",
+        train: Train = gradient,
+    ) -> Any:
+        """A grid with a node for every site but those `without`."""
+        configs = [
+            {"store": str(self.folder / name), "site": name, "peers": "first-use"}
+            for name in self.names
+            if name not in without
+        ]
+        return kind(self.app(train), configs, {})
+
+    def share(self, grid: EmbeddedGrid, **options: Any) -> Federation:
+        defaults = {"copies": self.copies, "seed": 5, "n_sites": len(grid.contexts), "wait": 0}
+        return serving(
+            grid,
+            lambda: coordinator.share(
+                grid,
+                federation=NAME,
+                state_dir=self.state_dir,
+                run_id=grid.run_id,
+                **{**defaults, **options},
+            ),
+        )
+
+    @contextlib.contextmanager
+    def shared(self, grid: EmbeddedGrid | None = None, **options: Any) -> Iterator[Federation]:
+        federation = self.share(self.grid() if grid is None else grid, **options)
+        try:
+            yield federation
+        finally:
+            federation.close()
+
+    def run(
+        self,
+        num_rounds: int,
+        *,
+        grid: EmbeddedGrid | None = None,
+        sharing: dict[str, Any] | None = None,
+        **settings: Any,
+    ) -> np.ndarray:
+        """Share and train; the final parameters."""
+        grid = self.grid() if grid is None else grid
+        with self.shared(grid, **(sharing or {})) as federation:
+            return train(federation, grid, num_rounds, **settings)[0]
+
+    @contextlib.contextmanager
+    def store(self, name: str) -> Iterator[Store]:
+        store = Store(self.folder / name)
+        try:
+            yield store
+        finally:
+            store.close()
+
+    def withdraw(self, name: str, *rows: int) -> None:
+        with self.store(name) as store:
+            store.withdraw(np.array(rows))
+
+    def events(self, name: str, event: str) -> list[Any]:
+        """The entries of a site's ledger of one kind."""
+        with self.store(name) as store:
+            return [entry for entry in store.ledger() if entry.event == event]
+
+    def close(self) -> None:
+        for client in self.clients:
+            client.close()
+
+    def placement(
+        self, commit: Commit, gone: dict[str, set[int]] | None = None
+    ) -> tuple[Placement, np.ndarray, np.ndarray]:
+        """Who holds what by the draw and the commit, one example after another; inputs, labels."""
+        owner, example, recipient, x, y = [], [], [], [], []
+        for place, member in enumerate(commit.members):
+            data = self.data[member.site]
+            numbers = np.cumsum(data.shareable) - 1
+            for row in range(data.n_examples):
+                if not commit.present[place] or row in (gone or {}).get(member.site, set()):
+                    continue
+                if data.shareable[row]:
+                    drawn = commit.draw.recipients(place, numbers[row], numbers[row] + 1)[0]
+                    holders = [r for r in drawn.tolist() if (place, r) in commit.pairs]
+                    example += [len(owner)] * len(holders)
+                    recipient += holders
+                owner.append(place)
+                x.append(data.x.take(np.array([row]))[0])
+                y.append(data.y[row])
+        placement = Placement.from_copies(
+            np.array(owner), np.array(example), np.array(recipient), n_clients=len(commit.members)
+        )
+        return placement, np.array(x), np.array(y)
+
+    def full_gradient(self, gone: dict[str, set[int]], beta: np.ndarray) -> np.ndarray:
+        """The sum over all examples, but for the rows that are gone."""
+        total = np.zeros_like(beta)
+        for name, data in self.data.items():
+            stays = [row for row in range(data.n_examples) if row not in gone.get(name, set())]
+            rows = np.array(stays, dtype=np.int64)
+            x = softmax.with_bias(data.x.take(rows))
+            total += softmax.weighted_gradient(beta, x, data.y[rows], np.ones(len(rows)))
+        return total
+
+
+class Tampered(EmbeddedGrid):
+    """Every reply to a training message passes `tamper(site, message, reply)`; None never comes."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.tamper: Callable[[str, Message, Message], Message | None] = lambda s, m, reply: reply
+
+    def _handle(self, message: Message) -> Message | None:
+        reply = super()._handle(message)
+        if message.metadata.message_type != "train" or reply is None:
+            return reply
+        site = self.contexts[message.metadata.dst_node_id].node_config["site"]
+        return self.tamper(str(site), message, reply)
+
+
+def serving(grid: EmbeddedGrid, main: Callable[[], Any]) -> Any:
+    """What `main` returns when it runs as a server app."""
+    app, found = ServerApp(), []
+    app.main()(lambda _grid, _context: found.append(main()))
+    serve(app, grid, {})
+    return found[0]
+
+
+def train(
+    federation: Federation,
+    grid: EmbeddedGrid,
+    num_rounds: int,
+    *,
+    model: ArrayRecord | None = None,
+    evaluate_fn: Any = None,
+    **settings: Any,
+) -> tuple[np.ndarray, list[dict[str, Any]]]:
+    """The final parameters, and the record of every round of this run."""
+    notes: list[dict[str, Any]] = []
+    strategy = CodedSum(federation, **{"learning_rate": 0.5, **settings})
+    result = serving(
+        grid,
+        lambda: strategy.start(
+            grid,
+            model or initial(),
+            num_rounds,
+            evaluate_fn=evaluate_fn,
+            on_round=notes.append,
+        ),
+    )
+    return result.arrays["beta"].numpy(), notes
+
+
+def outcomes(note: dict[str, Any]) -> dict[str, str]:
+    return {site["site"]: site["outcome"] for site in note["sites"]}
+
+
+def answers_at(
+    federation: Federation, grid: EmbeddedGrid, beta: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The answers that the sites really give at these parameters: (N, P), and who answered."""
+    model = ArrayRecord({"beta": Array(beta)})
+    inquiry = Inquiry(federation, Layout.of(model), Settings(), 10.0, ConfigRecord())
+    present = np.array(federation.commit.present)
+    heard = serving(grid, lambda: inquiry.answers(grid, model, 1, present))
+    return heard.answers, heard.answered
+
+
+def mean_estimate(answers: np.ndarray, p: np.ndarray) -> np.ndarray:
+    """The expectation of the paper's estimate over all 2^N straggler patterns."""
+    total = np.zeros(answers.shape[1])
+    for pattern in itertools.product([False, True], repeat=len(answers)):
+        answered = np.array(pattern)
+        found, _ = estimators.estimate(estimators.coded_sum, None, answers, answered, p)
+        total += np.prod(np.where(answered, 1 - p, p)) * found
+    return total
