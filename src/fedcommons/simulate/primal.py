@@ -7,14 +7,16 @@ much faster.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from fedcommons import estimators
-from fedcommons.checks import FloatArray
+from fedcommons.checks import BoolArray, FloatArray
 from fedcommons.datasets import Dataset
 from fedcommons.simulate import draws
 from fedcommons.simulate.curves import Curve
@@ -38,6 +40,47 @@ class Task(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round of a training.
+
+    Attributes:
+        answers: (N, P) of all clients, also of those that straggled.
+        remembered: (N, P) what the estimator remembered before it; None if it does not.
+        estimate: (P,) of the full gradient.
+        params: (P,) the parameters after it.
+    """
+
+    answers: FloatArray
+    remembered: FloatArray | None
+    estimate: FloatArray
+    params: FloatArray
+
+
+def train(
+    task: Task,
+    shares: csr_array,
+    answered: BoolArray,
+    straggler_prob: npt.ArrayLike,
+    *,
+    estimator: estimators.Estimator,
+    warm: bool = False,
+    learning_rate: float,
+    decay: float = 1.0,
+) -> Iterator[Round]:
+    """Train under a code, (N, M), with these absences, (rounds, N): one round after another."""
+    params = task.initial()
+    first = task.answers(params, shares) if warm else None
+    state = estimators.start(estimator, shares.shape[0], len(params), warm=first)
+    for t in range(len(answered)):
+        answers, remembered = task.answers(params, shares), state
+        estimate, state = estimators.estimate(
+            estimator, state, answers, answered[t], straggler_prob
+        )
+        params = params - learning_rate * decay**t / shares.shape[1] * estimate
+        yield Round(answers, remembered, estimate, params)
+
+
 def simulate_run(
     dataset: Dataset,
     make_task: Callable[[Dataset, draws.TrainingSet], Task],
@@ -52,7 +95,7 @@ def simulate_run(
     """Train every curve of one run."""
     data = draws.training_set(dataset, class_size, seed=seed, run=run)
     task = make_task(dataset, data)
-    C, M, T = len(curves), len(data.labels), n_rounds
+    C, T = len(curves), n_rounds
     shared = draws.share_all(curves, data.labels, n_clients, seed=seed, run=run)
     correct = np.empty((C, T + 1), np.int32)
     moment, exact, norm2, projection = (np.empty((C, T)) for _ in range(4))
@@ -62,21 +105,25 @@ def simulate_run(
         estimator = estimators.ESTIMATORS[curve.estimator]
         p = curve.straggler_prob
         alpha, beta = second_moment.moment_coefficients(estimator, p, n_clients)
-        params = task.initial()
-        warm = task.answers(params, shares) if curve.warm else None
-        state = estimators.start(estimator, n_clients, len(params), warm=warm)
-        correct[k, 0] = task.count_correct(params)
-        for t in range(T):
-            answers = task.answers(params, shares)
-            full = answers.sum(axis=0)
+        correct[k, 0] = task.count_correct(task.initial())
+        rounds = train(
+            task,
+            shares,
+            answered,
+            p,
+            estimator=estimator,
+            warm=curve.warm,
+            learning_rate=curve.learning_rate,
+            decay=curve.decay,
+        )
+        for t, this in enumerate(rounds):
+            full = this.answers.sum(axis=0)
             norm2[k, t] = full @ full
-            noisy = answers if state is None else answers - state
+            noisy = this.answers if this.remembered is None else this.answers - this.remembered
             exact[k, t] = alpha * norm2[k, t] + beta @ (noisy**2).sum(axis=1)
-            estimate, state = estimators.estimate(estimator, state, answers, answered[t], p)
-            moment[k, t] = estimate @ estimate
-            projection[k, t] = estimate @ full / norm2[k, t]
-            params = params - curve.learning_rate * curve.decay**t / M * estimate
-            correct[k, t + 1] = task.count_correct(params)
+            moment[k, t] = this.estimate @ this.estimate
+            projection[k, t] = this.estimate @ full / norm2[k, t]
+            correct[k, t + 1] = task.count_correct(this.params)
     het = np.array(
         [
             draws.heterogeneity_of(s, data.labels, c.copies)
