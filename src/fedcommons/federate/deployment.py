@@ -292,9 +292,14 @@ class Deployment:
         return _last_json(process.output())
 
     def start_flwr(self, *arguments: str) -> Process:
+        """A command of Flower's own, as the operator gives it."""
+        return self.start_process([_program("flwr"), *arguments], "flwr")
+
+    def start_process(self, command: Sequence[str], name: str) -> Process:
+        """Any other program that should end with the deployment."""
         self._n_commands += 1
-        log = self.logs / f"flwr-{self._n_commands:03d}.log"
-        process = Process([_program("flwr"), *arguments], log, self._environment("operator"))
+        log = self.logs / f"{name}-{self._n_commands:03d}.log"
+        process = Process(command, log, self._environment("operator"))
         self._others.append(process)
         return process
 
