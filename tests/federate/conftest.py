@@ -46,8 +46,11 @@ def three(make_site: MakeSite) -> list[Site]:
     return [make_site(name) for name in "abc"]
 
 
-def epoch_of(sites: list[Site], *, number: int = 1, copies: int = 1, seed: int = 7) -> Epoch:
-    """An epoch to which all these sites made a fresh offer."""
+def epoch_of(sites: list[Site], *, number: int = 1, copies: int = 1, seed: int = 25) -> Epoch:
+    """An epoch to which all these sites made a fresh offer.
+
+    With this seed and one copy, each of a, b, c gives each of the others some of its six.
+    """
     offers = [
         site.offer(FEDERATION, node_id=10 + i, run_id=1, with_key=True)
         for i, site in enumerate(sites)

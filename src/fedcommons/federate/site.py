@@ -303,11 +303,15 @@ class Site:
         """Open, check and keep envelopes; receipts of complete senders, and refusals by kind."""
         epoch = self._enter(record)
         me = epoch.index(self.identity_name)
+        key = self.store.private_key(bytes.fromhex(epoch.sites[me].key))
+        if key is None:
+            raise EpochRefused("the epoch's key is destroyed")
+        senders = {bytes.fromhex(site.identity): i for i, site in enumerate(epoch.sites)}
         refused: dict[str, int] = {}
         accepted: dict[int, list[tuple[int, Examples, bytes]]] = {}
         for data in envelopes:
             try:
-                sender, chunk, examples, packed = self._open(epoch, me, data)
+                sender, chunk, examples, packed = self._open(epoch, me, key, senders, data)
             except Refusal as refusal:
                 kind = type(refusal).__name__
                 refused[kind] = refused.get(kind, 0) + 1
@@ -319,22 +323,20 @@ class Site:
         receipts = [self._receipt(epoch, me, sender) for sender in sorted(accepted)]
         return [receipt for receipt in receipts if receipt is not None], refused
 
-    def _open(self, epoch: Epoch, me: int, data: bytes) -> tuple[int, int, Examples, bytes]:
+    def _open(
+        self, epoch: Epoch, me: int, key: bytes, senders: Mapping[bytes, int], data: bytes
+    ) -> tuple[int, int, Examples, bytes]:
         """An envelope's sender, chunk and examples, if they are exactly what the draw says."""
-        mine = epoch.sites[me]
-        key = self.store.private_key(bytes.fromhex(mine.key))
-        if key is None:
-            raise EpochRefused("the epoch's key is destroyed")
         context, packed = envelope.unseal(
             data,
             federation=federation_digest(epoch.federation),
             epoch=epoch.digest,
-            recipient=bytes.fromhex(mine.identity),
-            senders={bytes.fromhex(site.identity) for site in epoch.sites},
+            recipient=bytes.fromhex(self.identity_name),
+            senders=senders,
             key=key,
             largest=max(CHUNK_BYTES, self.data.row_bytes) + 1024,
         )
-        sender = epoch.index(context.sender.hex())
+        sender = senders[context.sender]
         examples = packing.unpack(packed)
         self._check_examples(epoch, sender, me, context, examples)
         known = self.store.received_digest(epoch.digest, context.sender.hex(), context.chunk)
