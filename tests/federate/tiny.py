@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
+import signal
+import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +36,10 @@ from fedcommons.tasks import softmax
 
 N_FEATURES, N_CLASSES = 4, 3
 NAME = "hospitals"
+P = np.array([0.1, 0.5, 0.8, 0.3])
+BETA = np.random.default_rng(3).normal(
+    size=(N_FEATURES + 1, N_CLASSES)
+)  # where gradients are taken
 
 Train = Callable[[SiteClient, Message, Context], Message]
 
@@ -222,6 +230,49 @@ class Tampered(EmbeddedGrid):
             return reply
         site = self.contexts[message.metadata.dst_node_id].node_config["site"]
         return self.tamper(str(site), message, reply)
+
+
+class Counting(EmbeddedGrid):
+    """Notes (site, message type) of everything that is sent."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.sent: list[tuple[str, str]] = []
+
+    def _handle(self, message: Message) -> Message | None:
+        site = str(self.contexts[message.metadata.dst_node_id].node_config["site"])
+        self.sent.append((site, message.metadata.message_type))
+        return super()._handle(message)
+
+
+def in_child(main: Callable[[], object]) -> int:
+    """Run in a forked child; its exit code, or the signal that killed it, negative."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forking with BLAS threads about
+        child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            main()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def die_at(point: str, times: int = 1) -> Callable[[str], None]:
+    """A hook for `durable.reached` that kills this process where the point is reached."""
+    left = [times]
+
+    def reached(name: str) -> None:
+        if name == point:
+            left[0] -= 1
+            if not left[0]:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    return reached
 
 
 def serving(grid: EmbeddedGrid, main: Callable[[], Any]) -> Any:

@@ -65,6 +65,7 @@ class Inquiry:
         self._answer_seconds: list[float] = []
         self._digest = b""  # of the commit that the following is of
         self._coverage: dict[int, float] = {}  # sites under it, and their sums of 1/d_j
+        self._dismissed: set[int] = set()
 
     @property
     def commit(self) -> Commit:
@@ -116,6 +117,7 @@ class Inquiry:
         if self._digest != self.commit.digest:
             self._digest, self._coverage = self.commit.digest, {}
         meeting.ask_newcomers(grid)
+        self._dismiss(grid)
         size = len(self.layout.vector(model))
         heard = Heard(
             np.zeros((len(members), size)),
@@ -147,6 +149,17 @@ class Inquiry:
             if why == "SiteWithdrew":
                 heard.left.add(place)
         return heard, good
+
+    def _dismiss(self, grid: Grid) -> None:
+        """Tell sites that left, where they can be reached: they delete what others gave them."""
+        content = wire.content({"commit": self.commit.record})
+        for place, member in enumerate(self.commit.members):
+            node = self.federation.meeting.node(member.identity)
+            if self.commit.present[place] or node is None or place in self._dismissed:
+                continue
+            message = Message(content, dst_node_id=node, message_type="train", ttl=self.seconds)
+            grid.push_messages([message])  # what it answers does not matter
+            self._dismissed.add(place)
 
     def _request(self, place: int, model: ArrayRecord, round_number: int, task: str) -> RecordDict:
         fields: dict[str, Any] = {

@@ -136,6 +136,12 @@ class Federation:
         delivery = Delivery(grid, self.meeting, self.state, exchange, seconds=seconds)
         self._exchange = delivery.run()
         epoch = exchange.epoch
+        if len(epoch.sites) - len(delivery.lost) < 2:
+            why = {epoch.sites[place].site: reason for place, reason in delivery.lost.items()}
+            raise FederationError(
+                f"epoch {epoch.number} is not committed: two sites are needed for an exchange; "
+                f"lost were {why}; reshare = true begins anew with the sites that are there"
+            )
         place = {site.identity: i for i, site in enumerate(epoch.sites)}
         pairs = {(place[r.sender], place[r.recipient]) for r in self._exchange.receipts}
         self.record(Commit.of(epoch, tuple(sorted(pairs))))

@@ -43,7 +43,7 @@ class Delivery:
     ) -> None:
         self.grid, self.meeting, self.state, self.seconds = grid, meeting, state, seconds
         self.exchange = exchange
-        self.lost: set[int] = set()  # places in the roster
+        self.lost: dict[int, str] = {}  # place in the roster -> why
 
     @property
     def epoch(self) -> Epoch:
@@ -79,7 +79,7 @@ class Delivery:
         return [
             place
             for place, identity in enumerate(identities)
-            if identity not in done and not {place, sender} & self.lost and place != sender
+            if identity not in done and not {place, sender} & set(self.lost) and place != sender
         ]
 
     def _chunk_bytes(self, sender: int) -> int:
@@ -94,6 +94,7 @@ class Delivery:
         """Ask sites, by place in the roster, until they answered or are lost."""
         end = time.monotonic() + self.seconds
         waiting, failures = dict(contents), Counter[int]()
+        last = dict.fromkeys(contents, "not connected")
         replies: dict[int, Message] = {}
         while waiting and (left := end - time.monotonic()) > 0:
             self.meeting.ask_newcomers(self.grid)
@@ -110,19 +111,20 @@ class Delivery:
                     replies[place] = answers[node]
                     del waiting[place]
                     continue
+                last[place] = why
                 log(WARNING, "exchange: %s: %s", self.epoch.sites[place].site, why)
                 failures[place] += why != wire.UNAVAILABLE
                 if failures[place] == ATTEMPTS:
                     del waiting[place]
             if waiting:
                 time.sleep(min(RETRY_SECONDS, max(end - time.monotonic(), 0)))
-        self._lose(set(contents) - set(replies))
+        for place in set(contents) - set(replies):
+            self._lose(place, last[place])
         return replies
 
-    def _lose(self, places: set[int]) -> None:
-        for place in sorted(places):
-            log(WARNING, "exchange: goes on without %s", self.epoch.sites[place].site)
-        self.lost |= places
+    def _lose(self, place: int, why: str) -> None:
+        self.lost[place] = why
+        log(WARNING, "exchange: goes on without %s: %s", self.epoch.sites[place].site, why)
 
     def _collect(self, wanted: Mapping[int, list[int]], chunk: int) -> dict[int, list[Sealed]]:
         """The envelopes of one chunk, by recipient."""
@@ -137,8 +139,7 @@ class Delivery:
             try:
                 parts = list(zip(_column(reply, "recipients"), wire.bytes_of(reply), strict=True))
             except Exception:  # whatever a site sends, the others go on
-                log(WARNING, "exchange: %s: malformed envelopes", self.epoch.sites[sender].site)
-                self._lose({sender})
+                self._lose(sender, "malformed envelopes")
                 continue
             for recipient, sealed in parts:
                 if recipient in wanted[sender]:
@@ -163,7 +164,7 @@ class Delivery:
                 }
                 for place, reply in self._persistently(requests, wire.RECEIVE).items():
                     receipts += self._receipts(place, {s for s, _ in batch[place]}, reply)
-            for place in self.lost & set(queues):
+            for place in set(self.lost) & set(queues):
                 queues[place].clear()
         return receipts
 

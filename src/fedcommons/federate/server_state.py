@@ -97,7 +97,7 @@ class ServerState:
             return {**arrays, "notes": json.loads(arrays["notes"].tobytes())}
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, AttributeError, zipfile.BadZipFile) as error:
+        except (OSError, EOFError, ValueError, LookupError, zipfile.BadZipFile) as error:
             raise FederationError(f"{path} is damaged: {error}") from None
 
     def newest_checkpoint(self, prefix: str) -> dict[str, Any] | None:

@@ -1,0 +1,450 @@
+"""The server's side of the exchange: who is there, and an exchange that ends, whatever happens."""
+
+import dataclasses
+import shutil
+import time
+
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord, Error, Message, RecordDict
+
+from fedcommons.errors import FederationError
+from fedcommons.federate import delivery, meeting, wire
+from fedcommons.federate import site as sites
+from fedcommons.federate.keys import Identity
+from fedcommons.federate.records import Epoch, Offer
+from tests.federate.tiny import (
+    BETA,
+    Counting,
+    P,
+    Tiny,
+    answers_at,
+    be_impatient,
+    mean_estimate,
+    outcomes,
+    train,
+)
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch):
+    be_impatient(monkeypatch)
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    found = Tiny(tmp_path)
+    yield found
+    found.close()
+
+
+class Troubled(Counting):
+    """Replies of `site` to messages of type `kind` pass `trouble(message, reply)`."""
+
+    site, kind = "b", wire.OFFER
+
+    @staticmethod
+    def trouble(_message: Message, reply: Message) -> Message | None:
+        return reply
+
+    def _handle(self, message):
+        reply = super()._handle(message)
+        context = self.contexts[message.metadata.dst_node_id]
+        if context.node_config["site"] == self.site and message.metadata.message_type == self.kind:
+            return self.trouble(message, reply)
+        return reply
+
+
+def silence(_message: Message, _reply: Message) -> None:
+    return None
+
+
+def crash(message: Message, _reply: Message) -> Message:
+    return Message(Error(8), reply_to=message)
+
+
+def check_unbiased(tiny: Tiny, federation, grid) -> None:
+    """Everybody answers, the shares add up to M, and the estimate is unbiased."""
+    answers, answered = answers_at(federation, grid, BETA)
+    assert answered.all()
+    full = tiny.full_gradient({}, BETA).ravel()
+    assert mean_estimate(answers, P) == pytest.approx(full, rel=0, abs=1e-10)
+
+
+# Who is there
+
+
+def test_a_node_that_hangs_holds_up_nobody(tiny):
+    grid = tiny.grid(Troubled)
+    grid.trouble = silence
+    start = time.monotonic()
+    with tiny.shared(grid, n_sites=3, wait=600) as federation:
+        assert [m.site for m in federation.commit.members] == ["a", "c", "d"]
+    assert time.monotonic() - start < 5
+
+
+def test_slow_nodes_are_waited_for_although_enough_are_there(tiny, monkeypatch):
+    monkeypatch.setattr(meeting, "LINGER_SECONDS", 5.0)
+
+    class Late(Counting):
+        pulls = 0
+
+        def pull_messages(self, message_ids):
+            self.pulls += 1
+            ids = [sent for sent in message_ids if sent != "2" or self.pulls > 5]
+            return super().pull_messages(ids)
+
+    with tiny.shared(tiny.grid(Late), n_sites=2, wait=600) as federation:
+        assert len(federation.commit.members) == 4
+
+
+def test_waiting_for_sites_ends(tiny):
+    start = time.monotonic()
+    with tiny.shared(n_sites=9, wait=0.3) as federation:
+        assert len(federation.commit.members) == 4
+    assert 0.3 <= time.monotonic() - start < 5
+
+
+def test_a_site_that_comes_late_is_taken_in(tiny):
+    grid = tiny.grid()
+    contexts, asked = dict(grid.contexts), []
+    grid.get_node_ids = lambda: (asked.append(1), list(contexts)[: 1 + len(asked)])[1]
+    with tiny.shared(grid, n_sites=4, wait=60) as federation:
+        assert len(federation.commit.members) == 4
+
+
+def test_one_site_is_no_federation(tiny):
+    with pytest.raises(FederationError, match="two sites are needed, 1 answered within 0 s"):
+        tiny.run(1, grid=tiny.grid(without="bcd"))
+
+
+def changed(**changes):
+    """A reply with other fields."""
+
+    def trouble(_message: Message, reply: Message) -> Message:
+        reply.content[wire.FIELDS] = ConfigRecord({**reply.content[wire.FIELDS], **changes})
+        return reply
+
+    return trouble
+
+
+def missing(*names: str):
+    def trouble(_message: Message, reply: Message) -> Message:
+        for name in names:
+            del reply.content[wire.FIELDS][name]
+        return reply
+
+    return trouble
+
+
+def offering(**changes):
+    """An offer that says something else, signed by whoever made it."""
+
+    def trouble(_message: Message, reply: Message) -> Message:
+        identity = Identity.create()
+        offer = Offer.decode(reply.content[wire.FIELDS]["offer"])
+        signed = dataclasses.replace(offer, identity=identity.name, **changes).signed(identity)
+        fields = {"offer": signed.content, "signature": signed.signature, "commit": b""}
+        reply.content[wire.FIELDS] = ConfigRecord(fields)
+        return reply
+
+    return trouble
+
+
+def empty(message: Message, _reply: Message) -> Message:
+    return Message(RecordDict(), reply_to=message)
+
+
+BAD_OFFERS = {
+    "nothing": empty,
+    "an error": crash,
+    "no offer": missing("offer"),
+    "no signature": missing("signature"),
+    "no commit": missing("commit"),
+    "an offer in words": changed(offer="offer"),
+    "an offer that is no offer": changed(offer=b"{}"),
+    "a forged signature": changed(signature=b"0" * 64),
+    "a signature in numbers": changed(signature=[1, 2]),
+    "a commit that is none": changed(commit=b"{}"),
+    "a commit in numbers": changed(commit=3),
+    "another node": offering(node_id=99),
+    "another run": offering(run_id=1),
+    "another federation": offering(federation="others"),
+    "examples of no size": offering(row_bytes=0),
+    "more than a site can have": offering(n_examples=2**40, n_shareable=2**40, row_bytes=2**40),
+    "a farewell in numbers": changed(withdrew=3),
+    "a forged farewell": changed(withdrew="0" * 64, signature=b"0" * 64),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_OFFERS)
+def test_a_bad_offer_is_refused_and_the_others_go_on(tiny, kind):
+    grid = tiny.grid(Troubled)
+    grid.trouble = BAD_OFFERS[kind]
+    with tiny.shared(grid) as federation:
+        assert [m.site for m in federation.commit.members] == ["a", "c", "d"]
+        assert list(federation.meeting.refused) == [3]
+        _, notes = train(federation, grid, 1)
+    assert set(outcomes(notes[0]).values()) == {"answered"}
+
+
+def test_a_name_can_be_taken_once(tiny):
+    grid = tiny.grid()
+    grid.contexts[3].node_config["site"] = "a"
+    with pytest.raises(FederationError, match=r"a name of its own, got \['a'\] twice"):
+        tiny.run(1, grid=grid)
+
+
+@pytest.mark.parametrize("copies", [-1, 4])
+def test_copies_must_fit_the_sites_that_are_there(tiny, copies):
+    with pytest.raises(FederationError, match=f"copies must be in 0 to 3 .*, got {copies}"):
+        tiny.run(1, sharing={"copies": copies})
+
+
+def test_nothing_shared_is_a_commit_too(tiny):
+    grid = tiny.grid(Counting)
+    with tiny.shared(grid, copies=0) as federation:
+        assert federation.commit.pairs == ()
+        check_unbiased(tiny, federation, grid)
+    assert wire.SEND not in {kind for _, kind in grid.sent}
+
+
+def test_a_site_that_returns_to_its_node_is_asked_at_once(tiny):
+    """A node keeps its identity in a run: a site that was away loses no further round."""
+    grid = tiny.grid(Counting)
+    with tiny.shared(grid) as federation:
+        away = grid.contexts.pop(3)
+        _, first = train(federation, grid, 1)
+        grid.contexts[3] = away
+        _, second = train(federation, grid, 2)
+    assert (outcomes(first[0])["b"], outcomes(second[0])["b"]) == ("not connected", "answered")
+    assert [sent for sent in grid.sent if sent == ("b", wire.OFFER)] == [("b", wire.OFFER)]
+
+
+def test_a_site_at_another_node_is_met_without_waiting(tiny):
+    grid = tiny.grid()
+    with tiny.shared(grid) as federation:
+        moved = grid.contexts.pop(3)
+        moved.node_id = 33
+        grid.contexts[33] = moved
+        _, notes = train(federation, grid, 3)
+    assert [outcomes(note)["b"] for note in notes] == ["not connected", "answered", "answered"]
+
+
+def test_a_question_that_is_never_answered_is_asked_again(tiny, monkeypatch):
+    monkeypatch.setattr(meeting, "QUESTION_SECONDS", 0.001)
+    tiny.run(1)
+    grid = tiny.grid(Troubled)
+    grid.trouble = silence
+    with tiny.shared(grid, n_sites=3) as federation:
+        train(federation, grid, 3)
+        grid.trouble = Troubled.trouble
+        time.sleep(0.01)
+        _, notes = train(federation, grid, 6)
+    assert outcomes(notes[-1])["b"] == "answered"
+
+
+def test_a_newcomer_does_not_change_the_commit(tiny):
+    """Only an exchange adopts commits: the roster never changes in the middle of a training."""
+    tiny.run(1)
+    old = tiny.grid(without="d")
+    with tiny.shared(old) as federation:
+        commit = federation.commit
+        newer = commit.anew(code="equal-split")
+        federation.meeting.commits["someone"] = newer
+        train(federation, old, 3)
+        assert federation.commit is commit
+
+
+def test_a_site_that_came_after_the_exchange_is_taken_in_by_a_new_one(tiny, caplog):
+    tiny.run(1, grid=tiny.grid(without="d"))
+    grid = tiny.grid()
+    with tiny.shared(grid) as federation:
+        assert len(federation.commit.members) == 3
+    assert "d came after the exchange: reshare = true takes it in" in caplog.text
+    with tiny.shared(tiny.grid(), reshare=True) as federation:
+        assert len(federation.commit.members) == 4
+
+
+def test_a_site_that_lost_its_store_is_missing_and_pointed_out(tiny, caplog):
+    tiny.run(1)
+    tiny.close()
+    shutil.rmtree(tiny.folder / "c")
+    grid = tiny.grid()
+    with tiny.shared(grid) as federation:
+        _, notes = train(federation, grid, 2)
+    assert outcomes(notes[0])["c"] == "not connected"
+    assert "c has another key than in the exchange: has it lost its store?" in caplog.text
+
+
+def test_a_new_exchange_that_sites_refuse_is_not_committed(tiny):
+    """The others know c by another key: the commit that they are under stays."""
+    tiny.run(1)
+    tiny.close()
+    shutil.rmtree(tiny.folder / "c")
+    with pytest.raises(FederationError, match=r"epoch 2 is not committed.*'a': 'RosterRefused'"):
+        tiny.run(2, sharing={"reshare": True})
+    grid = tiny.grid(without="c")
+    with tiny.shared(grid, reshare=True) as federation:
+        assert [m.site for m in federation.commit.members] == ["a", "b", "d"]
+        _, notes = train(federation, grid, 1)
+    assert set(outcomes(notes[0]).values()) == {"answered"}
+
+
+# The exchange goes on
+
+
+@pytest.mark.parametrize("kind", [wire.SEND, wire.RECEIVE])
+@pytest.mark.parametrize("trouble", [crash, silence])
+def test_the_exchange_ends_without_a_site_that_fails(tiny, kind, trouble):
+    grid = tiny.grid(Troubled)
+    grid.kind, grid.trouble = kind, trouble
+    start = time.monotonic()
+    with tiny.shared(grid, seconds=0.3) as federation:
+        pairs = federation.commit.pairs
+        grid.trouble = Troubled.trouble
+        check_unbiased(tiny, federation, grid)
+    assert time.monotonic() - start < 5
+    place = 1
+    assert not [pair for pair in pairs if pair[0 if kind == wire.SEND else 1] == place]
+    assert pairs  # the others' deliveries
+    asked = grid.sent.count(("b", kind))
+    assert asked == (delivery.ATTEMPTS if trouble is crash else 1)
+
+
+@pytest.mark.parametrize("kind", [wire.SEND, wire.RECEIVE])
+def test_a_site_that_fails_once_is_asked_again(tiny, kind):
+    grid, failures = tiny.grid(Troubled), []
+
+    def once(message, reply):
+        failures.append(message)
+        return crash(message, reply) if len(failures) == 1 else reply
+
+    grid.kind, grid.trouble = kind, once
+    with tiny.shared(grid) as federation:
+        whole = {
+            (s, r)
+            for s in range(4)
+            for r in range(4)
+            if s != r and len(federation.commit.draw.assigned(s, r))
+        }
+        assert set(federation.commit.pairs) == whole
+        check_unbiased(tiny, federation, grid)
+
+
+def test_a_node_that_is_unavailable_for_a_moment_is_waited_for(tiny):
+    """The SuperLink answers for it with error 5, more often than a failing site is asked."""
+    grid, refused = tiny.grid(Troubled), []
+
+    def unavailable(message, reply):
+        refused.append(message)
+        return Message(Error(5), reply_to=message) if len(refused) <= 6 else reply
+
+    grid.kind, grid.trouble = wire.SEND, unavailable
+    with tiny.shared(grid, seconds=60) as federation:
+        assert {s for s, _ in federation.commit.pairs} == {0, 1, 2, 3}
+
+
+def test_a_node_that_disconnects_for_a_moment_is_waited_for(tiny):
+    grid, looks = tiny.grid(Troubled), []
+
+    def nodes():
+        looks.append(1)
+        return [node for node in grid.contexts if node != 3 or not 2 <= len(looks) <= 6]
+
+    grid.get_node_ids = nodes
+    with tiny.shared(grid, seconds=60) as federation:
+        assert {s for s, _ in federation.commit.pairs} == {0, 1, 2, 3}
+    assert len(looks) > 6
+
+
+def with_envelopes(record: ArrayRecord):
+    def trouble(_message: Message, reply: Message) -> Message:
+        reply.content[wire.ENVELOPES] = record
+        return reply
+
+    return trouble
+
+
+BAD_ENVELOPES = {
+    "nothing": empty,
+    "no recipients": missing("recipients"),
+    "one recipient": changed(recipients=2),
+    "too many recipients": changed(recipients=[0, 2, 3, 0, 2, 3, 0]),
+    "no envelopes": with_envelopes(ArrayRecord()),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_ENVELOPES)
+def test_malformed_envelopes_lose_their_sender_alone(tiny, kind):
+    grid = tiny.grid(Troubled)
+    grid.kind, grid.trouble = wire.SEND, BAD_ENVELOPES[kind]
+    with tiny.shared(grid) as federation:
+        assert {s for s, _ in federation.commit.pairs} == {0, 2, 3}
+        grid.trouble = Troubled.trouble
+        check_unbiased(tiny, federation, grid)
+
+
+BAD_RECEIPTS = {
+    "nothing": empty,
+    "no signatures": missing("signatures"),
+    "signatures that are numbers": changed(signatures=[10**15, 10**15, 10**15]),
+    "signatures in words": changed(signatures=["a", "b", "c"]),
+    "forged signatures": changed(signatures=[b"0" * 64] * 3),
+    "too few": changed(signatures=[b"0" * 64]),
+    "examples in words": changed(examples=["a", "b", "c"]),
+    "unknown senders": changed(senders=["0" * 64] * 3),
+    "senders in numbers": changed(senders=[1, 2, 3]),
+    "refused in numbers": changed(refused=[1.5], **{"refused-counts": ["many"]}),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_RECEIPTS)
+def test_malformed_receipts_lose_their_deliveries_alone(tiny, kind):
+    grid = tiny.grid(Troubled)
+    grid.kind, grid.trouble = wire.RECEIVE, BAD_RECEIPTS[kind]
+    with tiny.shared(grid) as federation:
+        assert {r for _, r in federation.commit.pairs} == {0, 2, 3}
+        grid.trouble = Troubled.trouble
+        check_unbiased(tiny, federation, grid)
+
+
+def test_a_receipt_counts_for_what_was_handed_out_alone(tiny):
+    """b claims to have, signed, what a site sent to itself or did not send."""
+    grid = tiny.grid(Troubled)
+    site = tiny.clients[-1]
+
+    def claim(message, reply):
+        b = site.site(grid.contexts[3])
+        epoch = Epoch.decode(wire.fields(message)["epoch"])
+        name = b.identity_name
+        content = sites.receipt_content(epoch.digest, name, name, 3)
+        fields = {
+            "senders": [name],
+            "examples": [3],
+            "signatures": [b.store.identity.sign("receipt", content)],
+        }
+        return changed(**fields)(message, reply)
+
+    grid.kind, grid.trouble = wire.RECEIVE, claim
+    with tiny.shared(grid) as federation:
+        assert (1, 1) not in federation.commit.pairs
+        grid.trouble = Troubled.trouble
+        check_unbiased(tiny, federation, grid)
+
+
+def test_chunks_and_windows_are_bounded(tiny, monkeypatch):
+    """The same exchange in many small chunks: as many messages, none of them large."""
+    for module in (sites, delivery):
+        monkeypatch.setattr(module, "CHUNK_BYTES", 120)
+    monkeypatch.setattr(delivery, "WINDOW_BYTES", 360)
+    grid = tiny.grid(Counting)
+    with tiny.shared(grid) as federation:
+        check_unbiased(tiny, federation, grid)
+        whole = sum(
+            len(federation.commit.draw.assigned(s, r)) > 0
+            for s in range(4)
+            for r in range(4)
+            if s != r
+        )
+        assert len(federation.commit.pairs) == whole
+    assert grid.sent.count(("d", wire.SEND)) > 1

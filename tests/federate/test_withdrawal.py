@@ -1,0 +1,283 @@
+"""Owners take examples back, sites leave: everybody agrees, and training goes on."""
+
+import numpy as np
+import pytest
+
+from fedcommons.errors import FederationError
+from fedcommons.federate import wire
+from fedcommons.federate.layout import Layout
+from fedcommons.federate.refusals import CommitRefused, Refusal
+from fedcommons.federate.training import CodedSum
+from fedcommons.federate.withdrawals import holders_of_what_left
+from tests.federate.tiny import (
+    BETA,
+    Counting,
+    P,
+    Tiny,
+    answers_at,
+    be_impatient,
+    initial,
+    mean_estimate,
+    outcomes,
+    train,
+)
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch):
+    be_impatient(monkeypatch)
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    found = Tiny(tmp_path)
+    yield found
+    found.close()
+
+
+def check_agreement(tiny: Tiny, federation, grid, gone: dict[str, set[int]]) -> None:
+    """Shares add up to M, and the estimate is unbiased for the sum over what is left."""
+    here = [m.site for i, m in enumerate(federation.commit.members) if federation.commit.present[i]]
+    assert federation.commit.n_examples == sum(
+        tiny.data[site].n_examples - len(gone.get(site, set())) for site in here
+    )
+    everything = {site: set(range(tiny.data[site].n_examples)) for site in set(tiny.names)}
+    left = {site: rows for site, rows in everything.items() if site not in here}
+    answers, answered = answers_at(federation, grid, BETA)  # raises if coverage is not M
+    assert answered.tolist() == list(federation.commit.present)
+    full = tiny.full_gradient({**left, **gone}, BETA).ravel()
+    np.testing.assert_allclose(mean_estimate(answers, P), full, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "rows", [[0], [1], [0, 2, 4], [1, 3, 5], [0, 1, 2, 3, 4, 5]], ids=lambda rows: str(rows)
+)
+def test_withdrawn_examples_are_gone_everywhere(tiny, rows):
+    grid = tiny.grid()
+    with tiny.shared(grid) as federation:
+        train(federation, grid, 2)
+        first = federation.commit
+        tiny.withdraw("b", *rows)
+        _, notes = train(federation, grid, 4)
+        assert [outcomes(note)["b"] for note in notes] == ["withdrew examples", "answered"]
+        assert federation.commit.order == (1, 1)
+        assert federation.commit.n_examples == first.n_examples - len(rows)
+        check_agreement(tiny, federation, grid, {"b": set(rows)})
+    # b's rows 0, 2, 4 have the share numbers 0, 1, 2; every recipient notes what it deleted.
+    numbers = [row // 2 for row in rows if row % 2 == 0]
+    recipients = first.draw.recipients_of(1, np.array(numbers, np.int64))
+    for place, member in enumerate(first.members):
+        held = int((recipients == place).sum()) if (1, place) in first.pairs else 0
+        deleted = tiny.events(member.site, "deleted")
+        assert sum(entry.examples for entry in deleted) == held
+        with tiny.store(member.site) as store:
+            of_b = dict(store.holdings()).get(first.members[1].identity, 0)
+        assert of_b == (
+            first.draw.assigned(1, place).size - held if (1, place) in first.pairs else 0
+        )
+    assert sum(entry.examples for entry in tiny.events("b", "withdrawn")) == len(rows)
+    assert len(tiny.events("a", "commit")) == 2
+
+
+def test_several_sites_withdraw_at_once(tiny):
+    grid = tiny.grid()
+    with tiny.shared(grid) as federation:
+        train(federation, grid, 1)
+        tiny.withdraw("a", 0)
+        tiny.withdraw("d", 1, 2)
+        train(federation, grid, 3)
+        check_agreement(tiny, federation, grid, {"a": {0}, "d": {1, 2}})
+        tiny.withdraw("d", 4)
+        train(federation, grid, 5)
+        check_agreement(tiny, federation, grid, {"a": {0}, "d": {1, 2, 4}})
+
+
+def test_a_site_that_withdraws_everything_leaves(tiny):
+    grid = tiny.grid()
+    with tiny.shared(grid) as federation:
+        train(federation, grid, 2)
+        with tiny.store("b") as store:
+            store.withdraw_all()
+        _, notes = train(federation, grid, 4)
+        assert outcomes(notes[0])["b"] == "SiteWithdrew"
+        assert "b" not in outcomes(notes[1])
+        assert federation.commit.present == (True, False, True, True)
+        check_agreement(tiny, federation, grid, {})
+        identity = federation.commit.members[1].identity
+    for name in "acd":
+        with tiny.store(name) as store:
+            assert identity not in dict(store.holdings())
+    with tiny.store("b") as store:
+        assert store.holdings() == []
+
+
+def test_a_site_that_withdrew_everything_is_heard_in_a_later_run(tiny):
+    tiny.run(1)
+    with tiny.store("b") as store:
+        store.withdraw_all()
+    grid = tiny.grid()
+    with tiny.shared(grid) as federation:
+        assert federation.commit.present == (True, False, True, True)
+        check_agreement(tiny, federation, grid, {})
+
+
+def test_a_farewell_must_be_signed(tiny):
+    tiny.run(1)
+    grid = tiny.grid()
+    with tiny.shared(grid) as federation:
+        meeting, identity = federation.meeting, federation.commit.members[1].identity
+        reply = {"withdrew": identity, "signature": b"0" * 64}
+        with pytest.raises(Refusal, match="not signed"):
+            meeting._take(3, reply)
+        assert not meeting.withdrew
+
+
+def test_a_site_leaves_for_good(tiny):
+    tiny.run(2)
+    grid = tiny.grid(without="c")
+    with tiny.shared(grid, leave=["c"]) as federation:
+        assert federation.commit.order == (1, 1)
+        check_agreement(tiny, federation, grid, {})
+        _, notes = train(federation, grid, 4)
+    assert [note["round"] for note in notes] == [3, 4]
+    assert set(outcomes(notes[0])) == set("abd")
+    with tiny.shared(tiny.grid(without="c"), leave=["c"]) as federation:
+        assert federation.commit.order == (1, 1)  # it left once
+
+
+def test_a_site_that_was_let_go_and_is_there_deletes_what_others_gave_it(tiny):
+    tiny.run(1)
+    grid = tiny.grid()
+    with tiny.store("c") as store:
+        assert store.holdings()
+    with tiny.shared(grid, leave=["c"]) as federation:
+        train(federation, grid, 2)
+    with tiny.store("c") as store:
+        assert store.holdings() == []
+    assert tiny.events("c", "deleted")
+
+
+def test_a_site_that_missed_the_commit_catches_up(tiny):
+    with tiny.shared() as federation:
+        first = federation.commit
+    for name in tiny.names:
+        with tiny.store(name) as store:
+            assert store.commit_record() == (b"", b"")  # a commit rides on training messages
+    grid = tiny.grid(without="d")
+    with tiny.shared(grid) as federation:
+        train(federation, grid, 1)
+        tiny.withdraw("a", 2)
+        _, notes = train(federation, grid, 3)
+        assert outcomes(notes[-1])["d"] == "not connected"
+    grid = tiny.grid()
+    with tiny.shared(grid) as federation:  # d sees the second commit first
+        assert federation.commit.order == (1, 1)
+        check_agreement(tiny, federation, grid, {"a": {2}})
+    assert [entry.chunk for entry in tiny.events("d", "commit")] == [1]
+    place = first.draw.recipients_of(0, np.array([1]))[0]
+    held = 3 in place.tolist() and (0, 3) in first.pairs
+    assert sum(entry.examples for entry in tiny.events("d", "deleted")) == held
+
+
+def test_an_absent_holder_does_not_count_until_it_has_applied_the_withdrawal(tiny):
+    """Under the old commit its answer would bring back what was withdrawn."""
+    tiny.run(1)
+    away = tiny.grid(without="d")
+    with tiny.shared(away) as federation:
+        old = federation.commit
+        tiny.withdraw("a", 0)
+        train(federation, away, 3)
+    with tiny.store("d") as store:
+        assert store.commit_record()[0] == old.digest
+    back = tiny.grid()
+    site = tiny.clients[-1]
+    with tiny.shared(back) as federation:
+        _, notes = train(federation, back, 4)
+    assert outcomes(notes[-1])["d"] == "answered"
+    d = site.site(back.contexts[5])
+    assert d.store.commit_record()[0] == federation.commit.digest
+    with pytest.raises(CommitRefused):  # and never goes back
+        d.come_under(old.record)
+
+
+def test_memory_is_reset_for_the_holders_of_what_left_alone(tiny):
+    grid = tiny.grid()
+    with tiny.shared(grid) as federation:
+        settings = {"estimator": "memory", "warm": True, "straggler_prob": 0.2}
+        train(federation, grid, 2, **settings)
+        before = federation.state.newest_checkpoint("epoch1")["memory"]
+        assert before.any(axis=1).all()
+        tiny.withdraw("b", 0)
+        first = federation.commit
+        train(federation, grid, 3, **settings)
+        after = federation.state.newest_checkpoint("epoch1")["memory"]
+        affected = holders_of_what_left(first, federation.commit)
+    recipients = first.draw.recipients_of(1, np.array([0]))[0].tolist()
+    assert affected == {1} | {r for r in recipients if (1, r) in first.pairs}
+    assert 0 < len(affected) < 4
+    for place in range(4):
+        assert after[place].any() == (place not in affected)
+
+
+def test_memory_of_a_commit_that_changed_between_runs_is_reset_alike(tiny):
+    settings = {"estimator": "memory", "straggler_prob": 0.2}
+    tiny.run(2, **settings)
+    grid = tiny.grid(without="c")
+    with tiny.shared(grid, leave=["c"]) as federation:
+        first = federation.state.commit_of((1, 0))
+        affected = holders_of_what_left(first, federation.commit)
+        assert affected == {2} | {r for s, r in first.pairs if s == 2}
+        saved = federation.state.newest_checkpoint("epoch1")["memory"]
+        strategy = CodedSum(federation, learning_rate=0.5, **settings)
+        strategy.layout = Layout.of(initial())
+        state = strategy._begin(initial(), None)
+    for place in range(4):
+        expected = np.zeros_like(saved[place]) if place in affected else saved[place]
+        assert np.array_equal(state.memory[place], expected)
+
+
+def test_another_code_between_does_not_reset_memory(tiny):
+    grid = tiny.grid()
+    with tiny.shared(grid) as federation:
+        first = federation.commit
+        train(federation, grid, 1, code="owner-corrected")
+        train(federation, grid, 1)
+        assert federation.commit.order > first.order
+        assert holders_of_what_left(first, federation.commit) == set()
+
+
+def test_what_was_withdrawn_is_not_shared_again(tiny):
+    tiny.run(1)
+    tiny.withdraw("b", 0, 1)
+    tiny.run(3)
+    grid = tiny.grid(Counting)
+    with tiny.shared(grid, reshare=True) as federation:
+        assert federation.commit.order == (2, 0)
+        assert federation.commit.members[1].n_examples == 4
+        assert federation.commit.members[1].n_shareable == 2
+        assert federation.commit.withdrawn == ((), (), (), ())
+        check_agreement(tiny, federation, grid, {"b": {0, 1}})
+    assert wire.SEND in {kind for _, kind in grid.sent}
+    for name in "acd":
+        with tiny.store(name) as store:
+            shared = [
+                x
+                for sender, _ in store.holdings()
+                for part in store.chunks(bytes.fromhex(federation.commit.epoch), sender)
+                for x in part.x
+            ]
+            withdrawn = tiny.data["b"].x.take(np.array([0]))[0]
+            assert shared
+            assert not any(np.array_equal(x, withdrawn) for x in shared)
+
+
+def test_nothing_left_to_train_on_is_said(tmp_path):
+    tiny = Tiny(tmp_path, sizes=(2, 2), copies=1)
+    grid = tiny.grid()
+    with tiny.shared(grid) as federation:
+        train(federation, grid, 1)
+        tiny.withdraw("a", 0, 1)
+        tiny.withdraw("b", 0, 1)
+        with pytest.raises(FederationError, match="nothing is left to train on"):
+            train(federation, grid, 4)
+    tiny.close()
