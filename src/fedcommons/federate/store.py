@@ -194,7 +194,7 @@ class Store:
         """All that a statement returns; what SQLite raises becomes a `StoreError`."""
         try:
             return self._db.execute(statement, values).fetchall()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeError) as error:  # names in a damaged schema
             raise StoreError(f"store {self.folder} cannot be used: {error}") from None
 
     @contextlib.contextmanager
