@@ -8,6 +8,7 @@ import math
 import os
 import struct
 import tempfile
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
@@ -26,6 +27,7 @@ from fedcommons.npz import read_npz
 
 BLOCK_BYTES = 16 << 20
 IN_MEMORY = 64 << 20  # a compressed array up to this size is simply read
+COLUMNS_AT_ONCE = 16  # of Parquet: one page of each is in memory, about a megabyte
 FINGERPRINT = 16  # bytes
 
 
@@ -218,7 +220,9 @@ def _from_npz(path: Path, spooled: Path, stamp: str) -> SiteData:
         ValueError,
         NotImplementedError,
         RuntimeError,
+        SyntaxError,
         struct.error,
+        tokenize.TokenError,
         zipfile.BadZipFile,
         zlib.error,
     ) as error:
@@ -281,7 +285,9 @@ def _from_parquet(path: Path, spooled: Path, stamp: str, label: str, shareable: 
     import pyarrow.parquet
 
     try:
-        with pyarrow.parquet.ParquetFile(path, buffer_size=1 << 16) as file:
+        # Else whole row groups are read ahead, and a file may have a single one.
+        bounded: Any = dict(pre_buffer=False, buffer_size=1 << 16)
+        with pyarrow.parquet.ParquetFile(path, **bounded) as file:
             names = file.schema_arrow.names
             if label not in names or len(set(names)) != len(names):
                 raise DataError(
@@ -292,9 +298,7 @@ def _from_parquet(path: Path, spooled: Path, stamp: str, label: str, shareable: 
             dtype = _dtype_of(path, file.schema_arrow, features)
             y = _column(path, file, label)
             marked = _column(path, file, shareable) if shareable in names else None
-            size = max(1, min(4096, BLOCK_BYTES // (8 * len(features))))
-            batches = file.iter_batches(batch_size=size, columns=features)
-            _spool(spooled, (_matrix(path, batch, dtype).tobytes() for batch in batches))
+            _spool(spooled, _rows_of(path, file, features, dtype, spooled.parent))
             rows = FileRows(spooled, 0, dtype, (len(y), len(features)))
     except (OSError, KeyError, NotImplementedError, pyarrow.ArrowException) as error:
         raise DataError(f"{path} cannot be read as Parquet: {error}") from None
@@ -319,6 +323,29 @@ def _column(path: Path, file: Any, name: str) -> npt.NDArray[Any]:
     if column.null_count:
         raise DataError(f"{path}: column {name!r} must have no missing values")
     return np.asarray(column.to_numpy())
+
+
+def _rows_of(
+    path: Path, file: Any, features: list[str], dtype: np.dtype[Any], spool: Path
+) -> Iterator[bytes]:
+    """The rows in parts, from a few columns at a time: a page of each of many is too much."""
+    with contextlib.ExitStack() as stack:
+        parts = []
+        for first in range(0, len(features), COLUMNS_AT_ONCE):
+            names = features[first : first + COLUMNS_AT_ONCE]
+            part = stack.enter_context(tempfile.TemporaryFile(dir=spool))
+            for batch in file.iter_batches(batch_size=4096, columns=names):
+                part.write(_matrix(path, batch, dtype).tobytes())
+            part.seek(0)
+            parts.append((part, len(names)))
+        left, step = file.metadata.num_rows, max(1, BLOCK_BYTES // (32 * len(features)))
+        while left > 0:
+            n = min(step, left)
+            left -= n
+            blocks = [
+                np.fromfile(part, dtype, n * width).reshape(n, width) for part, width in parts
+            ]
+            yield np.concatenate(blocks, axis=1).tobytes()
 
 
 def _matrix(path: Path, batch: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
