@@ -54,6 +54,21 @@ class Troubled(Counting):
         return reply
 
 
+class Weighing(Counting):
+    """Notes the most bytes of envelopes that are in flight at once."""
+
+    largest = 0
+
+    def push_messages(self, messages):
+        messages = list(messages)
+        self.largest = max(self.largest, sum(map(_envelope_bytes, messages)))
+        return super().push_messages(messages)
+
+
+def _envelope_bytes(message: Message) -> int:
+    return sum(len(part) for part in wire.bytes_of(message))
+
+
 def silence(_message: Message, _reply: Message) -> None:
     return None
 
@@ -432,12 +447,27 @@ def test_a_receipt_counts_for_what_was_handed_out_alone(tiny):
         check_unbiased(tiny, federation, grid)
 
 
+def test_senders_get_the_receipts_for_what_they_sent_once(tiny):
+    grid = tiny.grid()
+    with tiny.shared(grid) as federation:
+        train(federation, grid, 1)
+        train(federation, grid, 1, code="reliability-split")  # another commit: told again
+        commit = federation.commit
+    place = {member.identity: i for i, member in enumerate(commit.members)}
+    for sender, member in enumerate(commit.members):
+        noted = tiny.events(member.site, "receipt")
+        assert {place[e.peer]: e.examples for e in noted} == {
+            r: len(commit.draw.assigned(s, r)) for s, r in commit.pairs if s == sender
+        }
+        assert len(noted) == len({entry.peer for entry in noted})
+
+
 def test_chunks_and_windows_are_bounded(tiny, monkeypatch):
     """The same exchange in many small chunks: as many messages, none of them large."""
     for module in (sites, delivery):
         monkeypatch.setattr(module, "CHUNK_BYTES", 120)
     monkeypatch.setattr(delivery, "WINDOW_BYTES", 360)
-    grid = tiny.grid(Counting)
+    grid = tiny.grid(Weighing)
     with tiny.shared(grid) as federation:
         check_unbiased(tiny, federation, grid)
         whole = sum(
@@ -447,4 +477,5 @@ def test_chunks_and_windows_are_bounded(tiny, monkeypatch):
             if s != r
         )
         assert len(federation.commit.pairs) == whole
-    assert grid.sent.count(("d", wire.SEND)) > 1
+    assert grid.sent.count(("d", wire.SEND)) == 4  # one share number to a chunk
+    assert 0 < grid.largest <= 360

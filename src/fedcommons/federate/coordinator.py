@@ -83,7 +83,7 @@ class Federation:
                 n_sites=n_sites,
             )
             left = end - time.monotonic()
-            if len(self.meeting.here) >= n_sites or left <= 0:
+            if self.meeting.n_heard >= n_sites or left <= 0:
                 break
             time.sleep(min(MEET_AGAIN_SECONDS, left))
         if len(self.meeting.here) < 2:

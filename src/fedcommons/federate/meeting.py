@@ -45,6 +45,11 @@ class Meeting:
         """The identities of the sites that are connected."""
         return [identity for identity in self._node_of if self.node(identity) is not None]
 
+    @property
+    def n_heard(self) -> int:
+        """How many sites are there or took their leave: nobody needs to wait for those."""
+        return len(self.here) + len(self.withdrew)
+
     def ask_all(
         self,
         grid: Grid,
@@ -74,7 +79,7 @@ class Meeting:
         enough_at: list[float] = []
 
         def enough(gone_by: float) -> bool:
-            if not enough_at and len(self.here) >= n_sites:
+            if not enough_at and self.n_heard >= n_sites:
                 enough_at.append(gone_by)
             return bool(enough_at) and gone_by >= 2 * enough_at[0] + LINGER_SECONDS
 

@@ -1,0 +1,292 @@
+"""Every durable write of every party, killed before and after it (SIGKILL).
+
+A federation shares and trains, an owner withdraws examples, a site withdraws everything. In each
+cell somebody dies at one write; then the same is done again with whatever is on the disks. After
+every step all holders must agree on who holds what, to the answers that they really give.
+
+Sites die in the process that handles a message, each where it first reaches the point, while the
+server goes on; the server dies as a whole, at each of its writes in turn. Measured: 56 cells in
+30 s on one core.
+"""
+
+import ast
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flwr.app import Error, Message
+from flwr.common.serde import message_from_proto, message_to_proto
+from flwr.proto.message_pb2 import Message as ProtoMessage
+
+import fedcommons
+from fedcommons import coding
+from fedcommons.federate import durable
+from fedcommons.federate.embedded import EmbeddedGrid
+from fedcommons.tasks import softmax
+from tests.federate.tiny import (
+    BETA,
+    P,
+    Tiny,
+    answers_at,
+    be_impatient,
+    in_child,
+    mean_estimate,
+    train,
+)
+
+STORE = (
+    "created", "joined", "manifest", "key", "epoch", "sent", "received", "commit", "receipts",
+    "withdrawn", "withdrew_all", "wiped",
+)  # fmt: skip
+OPERATOR = ("withdrawn", "withdrew_all")  # reached by the operator's commands, not by messages
+END = ("results", "results", "model", "run")
+SERVER = [
+    # share and two rounds; b's withdrawal, two rounds; d withdrew everything, two rounds
+    *("epoch", "receipts", "commit", "checkpoint", "checkpoint", *END),
+    *("commit", "checkpoint", "checkpoint", *END),
+    *("commit", "checkpoint", "checkpoint", *END),
+]
+SIDES = ("before", "after")
+
+
+class Forking(EmbeddedGrid):
+    """Every message is handled by a process of its own, which may die: `point` is where.
+
+    Each site dies once, and leaves a mark. The server then sees Flower's error 8.
+    """
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.point, self.marks = "", Path()
+
+    def _handle(self, message: Message) -> Message | None:
+        site = self.contexts[message.metadata.dst_node_id].node_config["site"]
+        read, write = os.pipe()
+
+        def handle() -> None:
+            durable.reached = self._die_once(self.marks / str(site))
+            reply = EmbeddedGrid._handle(self, message)
+            with os.fdopen(write, "wb") as pipe:
+                pipe.write(message_to_proto(reply).SerializeToString())
+
+        code = in_child(handle)
+        os.close(write)
+        with os.fdopen(read, "rb") as pipe:
+            content = pipe.read()
+        if code == -signal.SIGKILL:
+            return Message(Error(8), reply_to=message)
+        assert code == 0
+        return message_from_proto(ProtoMessage.FromString(content))
+
+    def _die_once(self, mark: Path):
+        def reached(point: str) -> None:
+            if point == self.point and not mark.exists():
+                mark.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        return reached
+
+
+def operate(tiny: Tiny, name: str) -> None:
+    """The commands of the operators: b's and d's."""
+    with tiny.store(name) as store:
+        if name == "b":
+            store.withdraw(np.array([0, 1]))
+        else:
+            store.withdraw_all()
+
+
+def live(tiny: Tiny, make_grid, command=operate) -> Iterator[None]:
+    """The federation's life, step by step; each can be done again."""
+    for operator in (None, "b", "d"):
+        if operator:
+            command(tiny, operator)
+        grid = make_grid()
+        with tiny.shared(grid, wait=60) as federation:
+            saved = federation.state.newest_checkpoint("epoch1")
+            train(federation, grid, 2 + (saved["notes"]["round"] if saved else 0))
+        tiny.close()
+        yield
+
+
+def all_of(life: Iterator[None]) -> None:
+    for _step in life:
+        pass
+
+
+# What must hold
+
+
+def withdrawn(tiny: Tiny) -> dict[str, set[int]]:
+    """The rows that are gone, by what the sites' own stores say."""
+    gone = {}
+    for name in tiny.names:
+        with tiny.store(name) as store:
+            manifest, fingerprints = store.manifest(), store.withdrawn_fingerprints()
+            rows = {i for i, f in enumerate(manifest.fingerprints) if f.tobytes() in fingerprints}
+            gone[name] = set(range(len(manifest.live))) if store.withdrew_all else rows
+    return gone
+
+
+def check(tiny: Tiny) -> None:
+    """All agree on every d_j, nothing with a receipt is lost, the estimate is unbiased."""
+    grid, gone = tiny.grid(), withdrawn(tiny)
+    with tiny.shared(grid) as federation:
+        commit = federation.commit
+        answers, answered = answers_at(federation, grid, BETA)  # raises unless coverage is M
+        exchange = federation.state.exchange()
+    tiny.close()
+    assert answered.tolist() == list(commit.present)
+    assert commit.present == tuple(len(gone[m.site]) < m.n_examples for m in commit.members)
+    assert commit.n_examples == sum(
+        tiny.data[name].n_examples - len(rows) for name, rows in gone.items()
+    )
+    check_receipts(tiny, exchange, commit)
+    placement, x, y = tiny.placement(commit, gone)
+    gradients = np.array(
+        [
+            softmax.weighted_gradient(BETA, softmax.with_bias(x[[j]]), y[[j]], np.ones(1)).ravel()
+            for j in range(len(y))
+        ]
+    )
+    expected = coding.equal_split(placement) @ gradients  # nothing else was trained on
+    np.testing.assert_allclose(answers, expected, rtol=0, atol=1e-10)
+    full = tiny.full_gradient(gone, BETA).ravel()
+    np.testing.assert_allclose(mean_estimate(answers, P), full, rtol=0, atol=1e-10)
+
+
+def check_receipts(tiny: Tiny, exchange, commit) -> None:
+    """What was acknowledged is there, but for what was withdrawn since; and nothing else is."""
+    assert exchange.epoch.digest.hex() == commit.epoch
+    place = {member.identity: i for i, member in enumerate(commit.members)}
+    receipts = {(place[r.sender], place[r.recipient]): r for r in exchange.receipts}
+    assert set(commit.pairs) <= set(receipts)
+    for recipient, member in enumerate(commit.members):
+        with tiny.store(member.site) as store:
+            held = dict(store.holdings())
+            store.check()
+        expected = {}
+        for sender, to in commit.pairs:
+            if to == recipient and commit.present[recipient]:
+                numbers = commit.draw.assigned(sender, recipient)
+                assert receipts[sender, to].examples == len(numbers)
+                stays = ~np.isin(numbers, commit.withdrawn[sender])
+                expected[commit.members[sender].identity] = int(stays.sum())
+        assert {k: n for k, n in held.items() if n} == {k: n for k, n in expected.items() if n}
+
+
+# The cells
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch):
+    be_impatient(monkeypatch)
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    found = Tiny(tmp_path / "tiny")
+    yield found
+    found.close()
+
+
+def recover(tiny: Tiny) -> None:
+    """Do everything again, in new processes, and check after every step."""
+    for _step in live(tiny, tiny.grid):
+        check(tiny)
+
+
+def names_in_the_source() -> set[str]:
+    """The name of every crash point that the code passes."""
+    passing = {"point", "_writing", "write_file", "save_exchange"}
+    found = set()
+    for path in (Path(fedcommons.__file__).parent / "federate").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call):
+                continue
+            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            if name in passing and isinstance(node.args[-1], ast.Constant):
+                found.add(node.args[-1].value)
+    return found
+
+
+def test_the_matrix_has_every_durable_write(tiny, monkeypatch):
+    points: list[str] = []
+    monkeypatch.setattr(durable, "reached", points.append)
+    all_of(live(tiny, tiny.grid))
+    check(tiny)
+    reached = [point for point in points if point.endswith(":before")]
+    assert len(points) == 2 * len(reached)
+    names = {point.removesuffix(":before") for point in reached}
+    assert names == names_in_the_source()
+    assert names == {f"store.{name}" for name in STORE} | {f"server.{name}" for name in SERVER}
+    server = [p.removeprefix("server.").removesuffix(":before") for p in reached if "server" in p]
+    assert server[: len(SERVER)] == SERVER
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("name", [name for name in STORE if name not in OPERATOR])
+def test_sites_die_in_a_handler(tiny, tmp_path, name, side):
+    marks = tmp_path / "marks"
+    marks.mkdir()
+
+    def make_grid():
+        grid = tiny.grid(Forking)
+        grid.point, grid.marks = f"store.{name}:{side}", marks
+        return grid
+
+    for _step in live(tiny, make_grid):
+        check(tiny)
+    died = {mark.name for mark in marks.iterdir()}
+    assert died == set("abcd") or (died and name == "wiped")  # not all have to delete something
+    with tiny.shared() as federation:  # whoever died was asked again: nothing is missing
+        exchange, draw = federation.state.exchange(), federation.commit.draw
+    pairs = {(s, r) for s in range(4) for r in range(4) if s != r and len(draw.assigned(s, r))}
+    assert len({(r.sender, r.recipient) for r in exchange.receipts}) == len(pairs)
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("name", [*OPERATOR, "wiped"])
+def test_an_operator_dies_in_a_command(tiny, name, side):
+    deaths = []
+
+    def killed(tiny: Tiny, site: str) -> None:
+        def command() -> None:
+            durable.reached = lambda point: (
+                os.kill(os.getpid(), signal.SIGKILL) if point == f"store.{name}:{side}" else None
+            )
+            operate(tiny, site)
+
+        deaths.append(in_child(command))
+
+    all_of(live(tiny, tiny.grid, killed))
+    assert -signal.SIGKILL in deaths
+    check(tiny)
+    recover(tiny)
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize(
+    "nth",
+    # Writing the results is the same at every step: it is killed in the first.
+    [nth for nth, name in enumerate(SERVER) if name not in END or nth < 9],
+    ids=lambda nth: f"{nth}-{SERVER[nth]}",
+)
+def test_the_server_dies(tiny, nth, side):
+    def main() -> None:
+        passed = []
+
+        def reached(point: str) -> None:
+            if point.startswith("server.") and point.endswith(side):
+                passed.append(point)
+                if len(passed) == nth + 1:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        durable.reached = reached
+        all_of(live(tiny, tiny.grid))
+
+    assert in_child(main) == -signal.SIGKILL
+    recover(tiny)
