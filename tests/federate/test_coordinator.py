@@ -2,16 +2,20 @@
 
 import dataclasses
 import shutil
+import signal
 import time
+from collections import Counter
 
+import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, RecordDict
 
 from fedcommons.errors import FederationError
-from fedcommons.federate import delivery, meeting, wire
+from fedcommons.federate import delivery, durable, meeting, wire
 from fedcommons.federate import site as sites
 from fedcommons.federate.keys import Identity
 from fedcommons.federate.records import Epoch, Offer
+from fedcommons.federate.site_data import SiteData
 from tests.federate.tiny import (
     BETA,
     Counting,
@@ -19,6 +23,8 @@ from tests.federate.tiny import (
     Tiny,
     answers_at,
     be_impatient,
+    die_at,
+    in_child,
     mean_estimate,
     outcomes,
     train,
@@ -52,6 +58,19 @@ class Troubled(Counting):
         if context.node_config["site"] == self.site and message.metadata.message_type == self.kind:
             return self.trouble(message, reply)
         return reply
+
+
+class Slow(Counting):
+    """What is sent is answered when it is looked for the fourth time."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.looks = Counter()
+
+    def pull_messages(self, message_ids):
+        ids = list(message_ids)
+        self.looks.update(ids)
+        return super().pull_messages([sent for sent in ids if self.looks[sent] > 3])
 
 
 class Weighing(Counting):
@@ -303,6 +322,37 @@ def test_a_new_exchange_that_sites_refuse_is_not_committed(tiny):
         assert [m.site for m in federation.commit.members] == ["a", "b", "d"]
         _, notes = train(federation, grid, 1)
     assert set(outcomes(notes[0]).values()) == {"answered"}
+
+
+def test_a_site_whose_data_changed_is_missing_until_a_new_exchange(tiny, caplog):
+    tiny.run(1)
+    data = tiny.data["b"]
+    x = data.x.take(np.arange(6)) + 1
+    tiny.data["b"] = SiteData.from_arrays(x, data.y, data.shareable)
+    grid = tiny.grid()
+    with tiny.shared(grid) as federation:
+        _, notes = train(federation, grid, 2)
+    assert outcomes(notes[0]) == {**dict.fromkeys("acd", "answered"), "b": "DataChanged"}
+    assert "reshare = true takes them in" in caplog.text
+    grid = tiny.grid()
+    with tiny.shared(grid, reshare=True) as federation:
+        assert federation.commit.order == (2, 0)
+        check_unbiased(tiny, federation, grid)
+
+
+def test_an_exchange_that_was_begun_with_other_copies_is_begun_anew(tiny, monkeypatch):
+    """Everybody is asked for a key then, and waited for although all were there a moment ago."""
+    monkeypatch.setattr(meeting, "LINGER_SECONDS", 0.0)
+
+    def main():
+        durable.reached = die_at("server.receipts:before")
+        tiny.share(tiny.grid())
+
+    assert in_child(main) == -signal.SIGKILL
+    grid = tiny.grid(Slow)
+    with tiny.shared(grid, copies=1, wait=60) as federation:
+        assert (federation.commit.number, federation.commit.copies) == (2, 1)
+        check_unbiased(tiny, federation, grid)
 
 
 # The exchange goes on

@@ -26,6 +26,7 @@ from fedcommons.federate.site import Withdrawn
 SHORTEST_DEADLINE, LONGEST_DEADLINE = 5.0, 600.0
 FIRST_DEADLINE = 120.0  # of an adaptive one, before anything is known
 LARGEST_OWNER_SHARE = 1e6
+ADVICE = {"DataChanged": ": its data changed since the exchange, reshare = true takes them in"}
 
 
 @dataclass(slots=True)
@@ -46,7 +47,7 @@ class Heard:
 
     def refuse(self, place: int, site: str, why: str) -> None:
         self.outcomes[place] = why
-        log(WARNING, "%s: %s", site, why)
+        log(WARNING, "%s: %s%s", site, why, ADVICE.get(why, ""))
 
 
 class Inquiry:

@@ -110,8 +110,9 @@ class Meeting:
             self._questions |= {message: (node, end) for message, node in sent if message}
 
     def ask_anew(self) -> None:
-        """Whoever was heard is asked again."""
+        """Begin again: nobody is there until it has answered again."""
         self._heard.clear()
+        self._node_of.clear()
 
     def _look(self, grid: Grid) -> None:
         self._connected = set(grid.get_node_ids())
