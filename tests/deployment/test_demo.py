@@ -1,0 +1,115 @@
+"""The demo runs to its end, and ends when it is asked to; it leaves nothing but its results."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.deployment.leftovers import is_listening, processes_that_know
+
+FEDCOMMONS = Path(sys.executable).with_name("fedcommons")
+
+
+class Demo:
+    """The command in a process group of its own, with a folder for all its temporary files."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.out, self.temporary = folder / "results" / "demo", folder / "temporary"
+        self.temporary.mkdir()
+        self.lines: list[str] = []
+        self._process = subprocess.Popen(
+            [FEDCOMMONS, "federate", "demo", "--out", self.out, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "TMPDIR": str(self.temporary)},
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        self.lines.extend(iter(self._process.stdout.readline, ""))
+
+    def wait_for(self, text: str) -> None:
+        end = time.monotonic() + 90
+        while not any(text in line for line in self.lines):
+            assert self._process.poll() is None, self.lines
+            assert time.monotonic() < end, self.lines
+            time.sleep(0.1)
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def end(self, seconds: float) -> int:
+        """The exit code; whatever happens, the process has ended."""
+        try:
+            return self._process.wait(seconds)
+        finally:
+            self._process.kill()
+            self._reader.join(10)
+            self._process.stdout.close()
+
+    def assert_nothing_is_left(self) -> None:
+        assert processes_that_know(self.temporary) == []
+        assert list(self.temporary.iterdir()) == []
+        for port in re.findall(r"127\.0\.0\.1:(\d+)", "".join(self.lines)):
+            assert not is_listening(int(port))
+
+
+def test_the_demo_shows_rounds_and_leaves_its_results_alone(tmp_path):
+    demo = Demo(tmp_path, "--rounds", "2")
+    assert demo.end(300) == 0, demo.lines
+    text = "".join(demo.lines)
+    assert "round 1/2: accuracy 0." in text
+    assert "answered site-0 site-1 site-2 site-3 site-4" in text
+    assert "site-1 is stopped (SIGTERM)" in text
+    assert re.search(r"round 2/2: .*missing site-1 .*; p 0\.33", text)
+    assert f"Open {demo.out / 'report.html'}" in text
+    assert f"fedcommons report {demo.out}" in text
+    record = json.loads((demo.out / "run.json").read_text())
+    assert (record["format"], record["rounds"], len(record["sites"])) == (
+        "fedcommons.federation",
+        2,
+        5,
+    )
+    assert (demo.out / "report.html").stat().st_size > 1000
+    assert list(demo.out.parent.iterdir()) == [demo.out]
+    demo.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize(
+    ("number", "moment"),
+    [(signal.SIGINT, "they share a fifth of them"), (signal.SIGTERM, "SuperLink is up")],
+)
+def test_being_interrupted_ends_everything(tmp_path, number, moment):
+    demo = Demo(tmp_path)
+    demo.wait_for(moment)
+    demo.signal(number)
+    assert demo.end(30) == 130, demo.lines
+    assert "interrupted" in demo.lines[-1]
+    assert not demo.out.exists()
+    demo.assert_nothing_is_left()
+
+
+def test_a_folder_of_something_else_is_not_touched(tmp_path):
+    (tmp_path / "results" / "demo").mkdir(parents=True)
+    (tmp_path / "results" / "demo" / "thesis.tex").touch()
+    demo = Demo(tmp_path)
+    assert demo.end(30) == 6
+    assert "out must be new, empty or an earlier demo's folder" in demo.lines[-1]
+    demo.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize("arguments", [("--rounds", "0"), ("--seed", "-1")])
+def test_arguments_are_checked(tmp_path, arguments):
+    demo = Demo(tmp_path, *arguments)
+    assert demo.end(30) == 2
+    assert demo.lines[-1].startswith("fedcommons: ")
