@@ -13,6 +13,8 @@ from scipy.sparse import csr_array
 
 from fedcommons import checks
 from fedcommons.checks import FloatArray, IntArray
+from fedcommons.errors import ArgumentError
+from fedcommons.theory.expected_variance import Geometry
 
 
 def residuals(scores: npt.ArrayLike, labels: npt.ArrayLike) -> FloatArray:
@@ -49,6 +51,24 @@ def gradients(inputs: npt.ArrayLike, residuals: npt.ArrayLike) -> FloatArray:
     X, Z = _same_examples(inputs, residuals)
     X = with_bias(X)
     return (X[:, :, None] * Z[:, None, :]).reshape(len(X), -1)
+
+
+def initial_geometry(inputs: npt.ArrayLike, labels: npt.ArrayLike, n_classes: int) -> Geometry:
+    """Mean scalar products of gradients at zero weights, within and between classes.
+
+    From class sums of the inputs, without the (M, M) products; two examples of each class needed.
+    """
+    labels, L = checks.labels(labels, n_classes)
+    X = with_bias(checks.finite("inputs", inputs, ndim=2))
+    checks.same_length("labels", labels, len(X))
+    n = np.bincount(labels, minlength=L)
+    if n.min() < 2:
+        raise ArgumentError(f"labels must have two examples of each class, got {n.min()}")
+    sums = np.stack([X[labels == label].sum(axis=0) for label in range(L)])
+    norm2 = np.bincount(labels, (X**2).sum(axis=1), minlength=L)
+    products = (sums @ sums.T - np.diag(norm2)) / (np.outer(n, n) - np.diag(n))
+    residual_products = np.eye(L) - 1 / L
+    return Geometry(norm2 / n * (1 - 1 / L), products * residual_products)
 
 
 def _same_examples(

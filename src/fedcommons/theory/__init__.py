@@ -1,6 +1,7 @@
 """The paper's theorems as functions, each with the exact form that they bound or approximate."""
 
 from fedcommons.theory import (
+    expected_variance,
     heterogeneity,
     lambdas,
     scalar_products,
@@ -9,6 +10,7 @@ from fedcommons.theory import (
 )
 
 __all__ = [
+    "expected_variance",
     "heterogeneity",
     "lambdas",
     "scalar_products",

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcommons import checks
-from fedcommons.checks import FloatArray
+from fedcommons.checks import FloatArray, IntArray
 from fedcommons.errors import ArgumentError
 
 
@@ -54,8 +54,14 @@ def expected(counts: npt.ArrayLike, shareable_counts: npt.ArrayLike, copies: int
     of which Theorem 1 is the case n_i = c X_i K. A class without examples gives NaN.
     """
     counts, offered = checks.counts(counts, shareable_counts)
+    return expected_real(counts, offered, checks.copies(copies, len(counts)))
+
+
+def expected_real(
+    counts: FloatArray | IntArray, offered: FloatArray | IntArray, d: int
+) -> FloatArray:
+    """`expected` for counts that are means and need not be integers, shape (N, L)."""
     N = len(counts)
-    d = checks.copies(copies, N)
     q = d / (N - 1) if N > 1 else 0.0
     n = offered.sum(axis=0)
     with np.errstate(invalid="ignore"):
