@@ -118,32 +118,8 @@ class Deployment:
                     pool.submit(process.stop, 3.0)
             if self.superlink is not None:
                 self.superlink.stop(3.0)
-            self._end_strays()
+            end_processes_of(self.folder)
             shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _end_strays(self) -> None:
-        """The SuperLink's helpers have groups of their own: found by their environment.
-
-        Where there is no /proc they end by themselves, when they notice that their parent did.
-        """
-        end = time.monotonic() + 5
-        while strays := self.strays():
-            for pid in strays:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
-            if time.monotonic() > end:
-                break
-            time.sleep(0.05)
-
-    def strays(self) -> list[int]:
-        """All processes of this deployment, by the FLWR_HOME in their environment."""
-        mark = f"FLWR_HOME={self.folder}".encode()
-        found = []
-        for entry in Path("/proc").glob("[0-9]*/environ"):
-            with contextlib.suppress(OSError):
-                if mark in entry.read_bytes():
-                    found.append(int(entry.parent.name))
-        return found
 
     # The SuperLink
 
@@ -351,6 +327,30 @@ def _last_json(output: str) -> dict[str, Any]:
         return json.loads(output[start + 1 :] if start >= 0 else output)
     except ValueError:
         raise FederationError(f"Flower's answer is not JSON:\n{output[-2000:]}") from None
+
+
+def processes_of(home: Path) -> list[int]:
+    """All processes whose FLWR_HOME is below this folder, also orphans; none without /proc."""
+    mark = f"FLWR_HOME={home}/".encode()
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if mark in entry.read_bytes():
+                found.append(int(entry.parent.name))
+    return found
+
+
+def end_processes_of(home: Path) -> None:
+    """End what is left: the SuperLink's helpers have process groups of their own.
+
+    Where there is no /proc they end by themselves, when they notice that their parent did.
+    """
+    end = time.monotonic() + 5
+    while (left := processes_of(home)) and time.monotonic() < end:
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
 
 
 def free_port() -> int:
