@@ -61,7 +61,7 @@ class Troubled(Counting):
 
 
 class Slow(Counting):
-    """What is sent is answered when it is looked for the fourth time."""
+    """What is sent is answered when it is looked for the fortieth time."""
 
     def __init__(self, *args):
         super().__init__(*args)
@@ -70,7 +70,7 @@ class Slow(Counting):
     def pull_messages(self, message_ids):
         ids = list(message_ids)
         self.looks.update(ids)
-        return super().pull_messages([sent for sent in ids if self.looks[sent] > 3])
+        return super().pull_messages([sent for sent in ids if self.looks[sent] >= 40])
 
 
 class Weighing(Counting):
