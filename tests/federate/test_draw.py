@@ -94,11 +94,15 @@ def test_nobody_gets_what_nobody_shares():
     assert draw.assigned(1, 0).tolist() == [0, 1, 2]
 
 
-def test_the_draw_changes_with_the_seed_and_the_sender():
-    tables = [draw_of(seed=seed).recipients(4, 0, 40) for seed in (1, 2)]
-    assert not np.array_equal(*tables)
-    renamed = Draw(1, 2, ("a", "b", "c", "d", "e"), (40,) * 5)
-    assert not np.array_equal(renamed.recipients(4, 0, 40), tables[0])
+@pytest.mark.usefixtures("small_blocks")
+def test_the_draw_changes_with_the_seed_the_sender_and_the_block():
+    def table(seed: int, sites: str) -> np.ndarray:
+        return Draw(seed, 2, tuple(sites), (40,) * 5).recipients(4, 0, 40)
+
+    one = table(1, "abcde")
+    assert not np.array_equal(one, table(2, "abcde"))
+    assert not np.array_equal(one, table(1, "abcdf"))
+    assert not np.array_equal(one[:16], one[16:32])
 
 
 def test_the_draw_of_a_site_does_not_depend_on_what_the_others_have():

@@ -3,6 +3,7 @@
 import dataclasses
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
 from fedcommons.federate import envelope
 from fedcommons.federate.envelope import Context, federation_digest, peek, seal, unseal
@@ -123,6 +124,14 @@ def test_a_body_cannot_be_signed_anew_under_another_context():
     signature = OTHER.sign("envelope", envelope._digest(head, sealed))
     with pytest.raises(EnvelopeRefused):
         opened(envelope.MAGIC + signature + head + sealed)
+
+
+def test_a_signature_cannot_be_moved_to_another_body():
+    """Anybody can seal to the recipient's key; only the sender can sign what was sealed."""
+    key = X25519PublicKey.from_public_bytes(PUBLIC)
+    body = envelope.SUITE.encrypt(b"forged", key, info=CONTEXT.encode())
+    with pytest.raises(EnvelopeRefused):
+        opened(SEALED[:BODY] + body)
 
 
 def test_a_key_of_small_order_is_not_sealed_to():

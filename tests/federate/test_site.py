@@ -222,9 +222,10 @@ def test_swapped_bodies_are_refused(three, epoch, caplog):
 
 
 def test_an_oversized_claim_is_refused_before_it_is_opened(three, epoch, caplog, monkeypatch):
+    data = from_a_to_b(three, epoch, bytes(8192))
     monkeypatch.setattr(module, "CHUNK_BYTES", 4096)
     monkeypatch.setattr(envelope, "is_signed", lambda *_: pytest.fail("it was looked at"))
-    assert_refused(three[B], epoch, bytes(8192), caplog)
+    assert_refused(three[B], epoch, data, caplog)
 
 
 def changed_payloads(good: Examples, n_shareable: int) -> dict[str, bytes]:
@@ -484,6 +485,7 @@ def test_data_that_changed_are_not_sent(make_site):
     site = make_site("a", SiteData.from_arrays(x, [0, 1, 2, 0], [True, True, False, False]))
     sites = [site, *(make_site(n, SiteData.from_arrays(x, [0] * 4, [True] * 4)) for n in "bc")]
     epoch = epoch_of(sites)
+    assert sent_by(site, epoch)
     x[0], x[2] = x[2].copy(), x[0].copy()  # a private example where a shareable one was
     with pytest.raises(DataChanged):
         sent_by(site, epoch)
@@ -498,6 +500,13 @@ def test_data_that_changed_since_the_offer_are_refused(make_site, epoch):
         marks.send(epoch.record, [B], 0)
     same = make_site("a")
     assert sent_by(same, epoch)
+
+
+def test_an_epoch_over_an_earlier_numbering_is_refused(three, epoch):
+    three[A].store.withdraw(np.array([1]))
+    epoch_of(three, number=2)  # numbers the rows anew
+    with pytest.raises(DataChanged):
+        three[A].receive(epoch.record, [])
 
 
 def test_a_commit_over_other_data_is_refused(make_site, committed):
@@ -576,6 +585,15 @@ def test_what_was_withdrawn_does_not_come_back(committed):
         site.come_under(gone.record)
     with pytest.raises(CommitRefused):
         sites[B].come_under(gone.anew(withdrawn=((0, 1), (), ())).record)
+
+
+def test_examples_are_withdrawn_one_after_another(committed):
+    sites, _, commit = committed
+    mine = dict(sites[B].held(commit).senders)[A].tolist()
+    for n in range(1, len(mine) + 1):
+        commit = commit.anew(withdrawn=(tuple(mine[:n]), (), ()))
+        sites[B].come_under(commit.record)
+        assert len(sites[B].received_examples(commit, A)[0]) == len(mine) - n
 
 
 def test_a_commit_deletes_what_it_does_not_give(committed):
