@@ -1,5 +1,6 @@
 """The demo runs to its end, and ends when it is asked to; it leaves nothing but its results."""
 
+import io
 import json
 import os
 import re
@@ -11,7 +12,9 @@ import time
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from fedcommons.cli.federate_demo import _Screen
 from tests.deployment.leftovers import is_listening, processes_that_know
 
 FEDCOMMONS = Path(sys.executable).with_name("fedcommons")
@@ -87,7 +90,11 @@ def test_the_demo_shows_rounds_and_leaves_its_results_alone(tmp_path):
 
 @pytest.mark.parametrize(
     ("number", "moment"),
-    [(signal.SIGINT, "they share a fifth of them"), (signal.SIGTERM, "SuperLink is up")],
+    [
+        (signal.SIGINT, "they share a fifth of them"),
+        (signal.SIGTERM, "SuperLink is up"),
+        (signal.SIGHUP, "SuperLink is up"),
+    ],
 )
 def test_being_interrupted_ends_everything(tmp_path, number, moment):
     demo = Demo(tmp_path)
@@ -97,6 +104,24 @@ def test_being_interrupted_ends_everything(tmp_path, number, moment):
     assert "interrupted" in demo.lines[-1]
     assert not demo.out.exists()
     demo.assert_nothing_is_left()
+
+
+def test_on_a_terminal_a_table_shows_who_answered():
+    screen = _Screen(rounds=10)
+    sites = [
+        {"site": f"site-{k}", "answered": k != 3, "outcome": "too late", "straggler_prob": k / 10}
+        for k in range(5)
+    ]
+    screen.say("site-3 is killed (SIGKILL)")
+    screen.on_round({"round": 0, "metrics": {"accuracy": 0.1}, "sites": []})
+    screen.on_round({"round": 1, "metrics": {"accuracy": 0.613}, "seconds": 6.4, "sites": sites})
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(screen._picture())
+    (row,) = [line for line in console.export_text().splitlines() if "1/10" in line]
+    assert row.split("│")[1:-1] == [
+        "  1/10 ", "    0.613 ", "     6.4 ",
+        " ● 0.00 ", " ● 0.10 ", " ● 0.20 ", " ○ 0.30 ", " ● 0.40 ",
+    ]  # fmt: skip
 
 
 def test_a_folder_of_something_else_is_not_touched(tmp_path):

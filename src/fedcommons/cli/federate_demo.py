@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -41,6 +42,8 @@ def demo(
         raise ArgumentError(f"rounds must be at least 1, got {rounds}")
     if seed < 0:
         raise ArgumentError(f"seed must be at least 0, got {seed}")
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+        signal.signal(signal.SIGHUP, signal.default_int_handler)  # the terminal was closed
     screen = _Screen(rounds)
     try:
         with screen.shown(as_json=as_json):
@@ -117,7 +120,7 @@ def _mark(site: dict[str, Any]) -> Text:
     p = f"{site['straggler_prob']:.2f}"
     if site["answered"]:
         return Text(f"● {p}", style="green")
-    return Text(f"○ {p} {site['outcome']}", style="yellow")
+    return Text(f"○ {p}", style="yellow")
 
 
 def _line(note: dict[str, Any], rounds: int) -> str:
