@@ -5,6 +5,8 @@ import signal
 import sqlite3
 import stat
 import time
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,7 @@ from fedcommons.federate.store import FILE, MOST_KEYS, Manifest, Store
 
 EPOCH = b"e" * 32
 SENDERS = ("aa" * 32, "bb" * 32)
+Work = Callable[[Store, Callable[[bytes], object]], object]
 
 
 @pytest.fixture
@@ -331,7 +334,7 @@ def test_withdrawing_everything_deletes_what_was_received(store):
 def test_what_a_killed_process_had_deleted_is_overwritten_at_the_next_opening(store):
     examples = receive(store)
     store.close()
-    in_child(store.folder, lambda s: s.apply(commit_of(pairs=()), me=2), at="store.wiped:before")
+    in_child(store.folder, lambda s, _: s.apply(commit_of(pairs=()), me=2), at="store.wiped:before")
     assert occurrences(store, examples.x) > 0  # in the write-ahead log
     again = Store(store.folder)
     assert again.holdings() == []
@@ -503,28 +506,35 @@ def test_a_truncated_database_is_noticed(store):
 # Death
 
 
-def in_child(folder: Path, work, *, at: str = "", after: float = 0.0) -> bytes:
-    """Let a process that is killed at a point or after a time work on the store; what it said."""
+def forked() -> int:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forking with BLAS threads about
+        return os.fork()
+
+
+def in_child(
+    folder: Path, work: Work, *, at: str = "", after: float = 0.0, words: int = 0
+) -> bytes:
+    """Let a process work on the store until it is killed; what it said.
+
+    It is killed at a point, or some time after it said that many words.
+    """
     read, write = os.pipe()
-    child = os.fork()
+    child = forked()
     if child == 0:
         os.close(read)
         try:
-            durable.reached = lambda point: (
-                os.kill(os.getpid(), signal.SIGKILL) if point == at else None
-            )
-            store = Store(folder, create=True)
-            if work.__code__.co_argcount == 1:
-                work(store)
-            else:
-                work(store, lambda said: os.write(write, said))
+            durable.reached = lambda point: point == at and os.kill(os.getpid(), signal.SIGKILL)
+            work(Store(folder, create=True), lambda said: os.write(write, said))
         finally:
             os._exit(1)
     os.close(write)
-    if after:
+    said = b""
+    if not at:
+        while len(said) < words:
+            said += os.read(read, 1)
         time.sleep(after)
         os.kill(child, signal.SIGKILL)
-    said = b""
     while part := os.read(read, 1 << 16):
         said += part
     os.close(read)
@@ -533,7 +543,7 @@ def in_child(folder: Path, work, *, at: str = "", after: float = 0.0) -> bytes:
     return said
 
 
-STEPS = {
+STEPS: dict[str, Callable[[Store], object]] = {
     "store.created": lambda s: None,
     "store.joined": lambda s: s.join("hospitals"),
     "store.manifest": lambda s: s.number_rows(manifest_of()),
@@ -562,7 +572,7 @@ def test_a_killed_write_happened_or_did_not(tmp_path, name):
                 store._run("DELETE FROM manifest")
             was = everything(store)[1:]  # but for the identity
             store.close()
-        in_child(folder, STEPS[name], at=f"{name}:{when}")
+        in_child(folder, lambda s, _: STEPS[name](s), at=f"{name}:{when}")
         found = Store(folder, create=True)
         state[when] = everything(found)[1:]
         STEPS[name](found)  # done again, all the same
@@ -612,8 +622,9 @@ def test_what_was_acknowledged_survives_a_kill_at_any_instant(tmp_path):
     folder = tmp_path / "store"
     received = commits = 0
     identity = None
-    for _ in range(60):
-        said = in_child(folder, work, after=float(rng.uniform(0.002, 0.04)))
+    for kill in range(60):  # the odd ones may come while the store is made or opened
+        after = float(rng.uniform(0, 0.02))
+        said = in_child(folder, work, after=after, words=0 if kill % 2 else 1)
         if not (folder / FILE).exists():
             continue
         store = Store(folder, create=True)
@@ -632,15 +643,15 @@ def test_what_was_acknowledged_survives_a_kill_at_any_instant(tmp_path):
         assert n_examples == store.n_received(EPOCH, SENDERS[0]) == 4 * n - deleted
         received, commits = n, noted.count("commit")
         store.close()
-    assert received > 60
-    assert commits > 20
+    assert received >= 20
+    assert commits >= 5
 
 
 def test_processes_that_make_a_store_together_agree_on_its_identity(tmp_path):
     folder = tmp_path / "store"
     children = []
     for _ in range(6):
-        child = os.fork()
+        child = forked()
         if child == 0:
             code = 1
             try:
