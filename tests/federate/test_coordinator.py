@@ -96,6 +96,13 @@ def crash(message: Message, _reply: Message) -> Message:
     return Message(Error(8), reply_to=message)
 
 
+def in_small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One share number to a chunk, one envelope in flight."""
+    for module in (sites, delivery):
+        monkeypatch.setattr(module, "CHUNK_BYTES", 120)
+    monkeypatch.setattr(delivery, "WINDOW_BYTES", 360)
+
+
 def check_unbiased(tiny: Tiny, federation, grid) -> None:
     """Everybody answers, the shares add up to M, and the estimate is unbiased."""
     answers, answered = answers_at(federation, grid, BETA)
@@ -204,7 +211,7 @@ BAD_OFFERS = {
     "another run": offering(run_id=1),
     "another federation": offering(federation="others"),
     "examples of no size": offering(row_bytes=0),
-    "more than a site can have": offering(n_examples=2**40, n_shareable=2**40, row_bytes=2**40),
+    "more than a site can have": offering(n_examples=2**30, n_shareable=2**30, row_bytes=2**12),
     "a farewell in numbers": changed(withdrew=3),
     "a forged farewell": changed(withdrew="0" * 64, signature=b"0" * 64),
 }
@@ -474,27 +481,58 @@ def test_malformed_receipts_lose_their_deliveries_alone(tiny, kind):
 
 
 def test_a_receipt_counts_for_what_was_handed_out_alone(tiny):
-    """b claims to have, signed, what a site sent to itself or did not send."""
-    grid = tiny.grid(Troubled)
-    site = tiny.clients[-1]
+    """b claims to have, properly signed, what a never sent."""
+
+    class Claiming(Troubled):
+        def _handle(self, message):
+            if (site := message.metadata.dst_node_id) == 2:
+                self.site, self.kind, self.trouble = "a", wire.SEND, crash
+            elif site == 3:
+                self.site, self.kind, self.trouble = "b", wire.RECEIVE, claim
+            return super()._handle(message)
+
+    grid = tiny.grid(Claiming)
+    client = tiny.clients[-1]
 
     def claim(message, reply):
-        b = site.site(grid.contexts[3])
+        b = client.site(grid.contexts[3])
         epoch = Epoch.decode(wire.fields(message)["epoch"])
-        name = b.identity_name
-        content = sites.receipt_content(epoch.digest, name, name, 3)
-        fields = {
-            "senders": [name],
-            "examples": [3],
-            "signatures": [b.store.identity.sign("receipt", content)],
-        }
-        return changed(**fields)(message, reply)
+        a, n = epoch.sites[0].identity, len(epoch.draw.assigned(0, 1))
+        content = sites.receipt_content(epoch.digest, a, b.identity_name, n)
+        signature = b.store.identity.sign("receipt", content)
+        return changed(senders=[a], examples=[n], signatures=[signature])(message, reply)
 
-    grid.kind, grid.trouble = wire.RECEIVE, claim
     with tiny.shared(grid) as federation:
-        assert (1, 1) not in federation.commit.pairs
+        assert len(federation.commit.draw.assigned(0, 1))
+        assert not [pair for pair in federation.commit.pairs if 1 in pair[1:] or 0 in pair[:1]]
+
+
+@pytest.mark.parametrize("kind", [wire.SEND, wire.RECEIVE])
+def test_a_site_that_hangs_is_waited_for_once(tiny, kind, monkeypatch):
+    """Although there are many chunks."""
+    in_small_chunks(monkeypatch)
+    grid = tiny.grid(Troubled)
+    grid.kind, grid.trouble = kind, silence
+    with tiny.shared(grid, seconds=0.1) as federation:
+        assert 1 not in {pair[0 if kind == wire.SEND else 1] for pair in federation.commit.pairs}
         grid.trouble = Troubled.trouble
         check_unbiased(tiny, federation, grid)
+    assert grid.sent.count(("b", kind)) == 1
+
+
+def test_a_commit_is_reported_by_its_members_alone(tiny):
+    """Else anybody could bring in a commit of a federation that it has no part in."""
+    with tiny.shared() as federation:
+        commit, present = federation.commit.anew(), federation.meeting
+        stranger, run_id = Identity.create(), present.run_id
+        offer = Offer.decode(present.offers[present.here[0]].content)
+        mine = dataclasses.replace(
+            offer, identity=stranger.name, node_id=9, run_id=run_id, commit=commit.digest.hex()
+        ).signed(stranger)
+        fields = {"offer": mine.content, "signature": mine.signature, "commit": commit.record}
+        present._take(9, fields)
+        assert stranger.name in present.offers
+        assert present.commits == {}
 
 
 def test_senders_get_the_receipts_for_what_they_sent_once(tiny):
@@ -514,9 +552,7 @@ def test_senders_get_the_receipts_for_what_they_sent_once(tiny):
 
 def test_chunks_and_windows_are_bounded(tiny, monkeypatch):
     """The same exchange in many small chunks: as many messages, none of them large."""
-    for module in (sites, delivery):
-        monkeypatch.setattr(module, "CHUNK_BYTES", 120)
-    monkeypatch.setattr(delivery, "WINDOW_BYTES", 360)
+    in_small_chunks(monkeypatch)
     grid = tiny.grid(Weighing)
     with tiny.shared(grid) as federation:
         check_unbiased(tiny, federation, grid)

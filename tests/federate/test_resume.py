@@ -1,5 +1,6 @@
 """Whatever ended a run, the next one goes on where it was."""
 
+import dataclasses
 import os
 import shutil
 import signal
@@ -111,9 +112,11 @@ def test_a_state_dir_is_for_one_run_at_a_time(tiny):
 
 
 def test_a_state_dir_is_free_again_after_a_failure(tiny):
+    failures = []  # kept: what an exception refers to lives on
     for options in ({"copies": 9}, {"leave": ["nobody"]}):
-        with pytest.raises(FederationError):
+        with pytest.raises(FederationError) as failure:
             tiny.run(1, sharing=options)
+        failures.append(failure)
     tiny.run(1)
 
 
@@ -185,11 +188,8 @@ def test_the_newest_commit_is_found_beyond_five_digits(tiny):
     tiny.run(1)
     with tiny.shared() as federation:
         state, commit = federation.state, federation.commit
-        state.save_commit(commit.anew())
-        later = commit.__class__(
-            **{**{f: getattr(commit, f) for f in commit.__dataclass_fields__}, "number": 100_000}
-        )
-        state.save_commit(later)
+        for number in (99_999, 100_000):
+            state.save_commit(dataclasses.replace(commit, number=number))
         assert state.commit().order == (100_000, 0)
 
 

@@ -447,7 +447,7 @@ def test_metrics_that_are_not_finite_are_kept(tiny):
 
 
 def test_a_site_without_examples_takes_part(tmp_path):
-    tiny = Tiny(tmp_path, sizes=(0, 4, 5), copies=1)
+    tiny = Tiny(tmp_path, sizes=(0, 4, 5), copies=0)
     grid = tiny.grid(train=trained_model(1.0))
     with tiny.shared(grid) as federation:
         _, notes = train(federation, grid, 2)

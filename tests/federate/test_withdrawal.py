@@ -7,8 +7,9 @@ from fedcommons.errors import FederationError
 from fedcommons.federate import wire
 from fedcommons.federate.layout import Layout
 from fedcommons.federate.refusals import CommitRefused, Refusal
+from fedcommons.federate.site import Withdrawn
 from fedcommons.federate.training import CodedSum
-from fedcommons.federate.withdrawals import holders_of_what_left
+from fedcommons.federate.withdrawals import holders_of_what_left, withdraw
 from tests.federate.tiny import (
     BETA,
     Counting,
@@ -90,6 +91,17 @@ def test_several_sites_withdraw_at_once(tiny):
         tiny.withdraw("d", 4)
         train(federation, grid, 5)
         check_agreement(tiny, federation, grid, {"a": {0}, "d": {1, 2, 4}})
+
+
+def test_what_was_withdrawn_once_never_comes_back(tiny):
+    """Whatever a site says later: it may have lost what it knew."""
+    with tiny.shared() as federation:
+        first = federation.commit
+    second = withdraw(first, 1, Withdrawn((2,), 1))
+    assert (second.order, second.withdrawn[1], second.withdrawn_private[1]) == ((1, 1), (2,), 1)
+    third = withdraw(second, 1, Withdrawn((0,), 0))
+    assert (third.withdrawn[1], third.withdrawn_private[1]) == ((0, 2), 1)
+    assert withdraw(third, 1, Withdrawn((0,), 0)) is third
 
 
 def test_a_site_that_withdraws_everything_leaves(tiny):

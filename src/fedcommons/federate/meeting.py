@@ -155,7 +155,7 @@ class Meeting:
         offer = signed.checked()
         if (offer.federation, offer.node_id, offer.run_id) != (self.federation, node, self.run_id):
             raise Refusal("the offer is of another federation, node or run")
-        if not offer.row_bytes or offer.n_shareable * offer.row_bytes > MOST_BYTES:
+        if offer.n_shareable * offer.row_bytes > MOST_BYTES:
             raise Refusal("the offer claims more than a site can have")
         commit = self._commit_of(reply["commit"], offer.commit)
         if commit is not None and commit.index(offer.identity) is not None:

@@ -87,7 +87,7 @@ def simulate_run(
     curves: Sequence[Curve],
     *,
     n_clients: int,
-    class_size: int,
+    class_size: int | None,
     n_rounds: int,
     seed: int,
     run: int,
