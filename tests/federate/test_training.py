@@ -4,6 +4,7 @@ import json
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord
 
@@ -435,15 +436,18 @@ def test_a_model_that_is_not_finite_any_more_stops_the_training(tiny):
         assert federation.state.newest_checkpoint("epoch1") is None
 
 
-def test_metrics_that_are_not_finite_are_kept(tiny):
+def test_metrics_may_come_late_and_need_not_be_finite(tiny):
+    def evaluate(_round, _arrays):
+        return MetricRecord({"loss": float("nan"), "each": [1.0, 2.0]})
+
     grid = tiny.grid()
     with tiny.shared(grid) as federation:
-
-        def evaluate(_round, _arrays):
-            return MetricRecord({"loss": float("nan"), "all": [1.0, 2.0]})
-
-        train(federation, grid, 1, evaluate_fn=evaluate)
-        train(federation, grid, 2)  # and one that is not evaluated goes on
+        train(federation, grid, 1)
+        train(federation, grid, 2, evaluate_fn=evaluate)
+        train(federation, grid, 3)
+    table = pyarrow.parquet.read_table(next(tiny.state_dir.glob("epoch1-*/rounds.parquet")))
+    assert table["each"].to_pylist() == [None, None, [1.0, 2.0], None]
+    assert [x is not None for x in table["loss"].to_pylist()] == [False, False, True, False]
 
 
 def test_a_site_without_examples_takes_part(tmp_path):
@@ -589,8 +593,6 @@ def test_a_training_is_named_by_its_settings():
 
 
 def test_results_hold_every_round_and_every_answer(tiny):
-    import pyarrow.parquet
-
     grid = tiny.grid()
     with tiny.shared(grid) as federation:
         train(federation, grid, 2, stragglers=trace("abc", "abcd"))

@@ -23,10 +23,10 @@ from fedcommons import estimators
 from fedcommons.federate import coordinator, delivery, meeting, wire
 from fedcommons.federate.answers import Inquiry
 from fedcommons.federate.client import SiteClient, attach, coded
+from fedcommons.federate.commits import Commit
 from fedcommons.federate.coordinator import Federation
 from fedcommons.federate.embedded import EmbeddedGrid, serve
 from fedcommons.federate.layout import Layout
-from fedcommons.federate.records import Commit
 from fedcommons.federate.settings import Settings
 from fedcommons.federate.site_data import SiteData
 from fedcommons.federate.store import Store

@@ -16,9 +16,9 @@ from flwr.serverapp import Grid
 from fedcommons.checks import BoolArray, FloatArray
 from fedcommons.errors import FederationError
 from fedcommons.federate import wire
+from fedcommons.federate.commits import Commit
 from fedcommons.federate.coordinator import Federation
 from fedcommons.federate.layout import Layout
-from fedcommons.federate.records import Commit
 from fedcommons.federate.refusals import AnswerRefused
 from fedcommons.federate.settings import Settings
 from fedcommons.federate.site import Withdrawn

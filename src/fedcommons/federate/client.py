@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import tomllib
 import traceback
 from collections.abc import Callable, Iterator
@@ -20,10 +21,12 @@ from fedcommons import coding
 from fedcommons.checks import FloatArray, IntArray
 from fedcommons.errors import ArgumentError, FederationError
 from fedcommons.federate import wire
+from fedcommons.federate.commits import Commit
 from fedcommons.federate.layout import Layout
-from fedcommons.federate.records import NAME, Commit
+from fedcommons.federate.receipts import Receipt
+from fedcommons.federate.records import NAME
 from fedcommons.federate.refusals import MalformedRecord, PeersNotPinned, SiteWithdrew
-from fedcommons.federate.site import Receipt, Site
+from fedcommons.federate.site import Site
 from fedcommons.federate.site_data import SiteData, load_site_data
 from fedcommons.federate.store import Store
 from fedcommons.streams import stream
@@ -320,8 +323,11 @@ def read_peers(path: Path) -> dict[str, str]:
         peers = tomllib.loads(path.read_text(encoding="utf-8"))["peers"]
     except (OSError, ValueError, KeyError) as error:
         raise PeersNotPinned(f"peers {path} cannot be read: {type(error).__name__}") from None
-    if not isinstance(peers, dict) or not all(isinstance(key, str) for key in peers.values()):
+    if not isinstance(peers, dict):
         raise MalformedRecord(f"peers {path} must map names to keys")
+    for site, key in peers.items():
+        if not isinstance(key, str) or not re.fullmatch(r"[0-9a-f]{64}", key):
+            raise MalformedRecord(f"peers {path}: the key of {site} must be 64 hexadecimal digits")
     return peers
 
 

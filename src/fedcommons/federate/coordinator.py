@@ -11,12 +11,13 @@ from pathlib import Path
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from fedcommons.errors import FederationError
+from fedcommons.errors import ArgumentError, FederationError
+from fedcommons.federate.commits import Commit
 from fedcommons.federate.delivery import Delivery
 from fedcommons.federate.meeting import Meeting
-from fedcommons.federate.records import Commit, Epoch
+from fedcommons.federate.receipts import Receipt
+from fedcommons.federate.records import NAME, Epoch
 from fedcommons.federate.server_state import Exchange, ServerState
-from fedcommons.federate.site import Receipt
 
 MEET_AGAIN_SECONDS = 1.0
 
@@ -197,6 +198,8 @@ def share(
     seed: int | None = None,
 ) -> Federation:
     """Exchange once, or take up the exchange that was made: the federation, under its commit."""
+    if not NAME.fullmatch(federation):
+        raise ArgumentError(f"federation must be letters, digits, . _ -, got {federation!r}")
     us = Federation(federation, state_dir, run_id)
     try:
         is_new = us._commit is None and us.unfinished is None

@@ -14,9 +14,10 @@ from flwr.serverapp import Grid
 
 from fedcommons.federate import wire
 from fedcommons.federate.meeting import Meeting
+from fedcommons.federate.receipts import Receipt
 from fedcommons.federate.records import Epoch
 from fedcommons.federate.server_state import Exchange, ServerState
-from fedcommons.federate.site import CHUNK_BYTES, Receipt, n_chunks, rows_per_chunk
+from fedcommons.federate.site import CHUNK_BYTES, n_chunks, rows_per_chunk
 
 WINDOW_BYTES = 3 * CHUNK_BYTES  # in flight at once: a SuperLink needs about five times as much
 ATTEMPTS = 3  # of a site that answers with errors; one that is away may come back in time

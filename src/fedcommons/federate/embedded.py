@@ -85,7 +85,7 @@ class EmbeddedGrid(Grid):
             with _task(self.run_id, context.node_id):
                 return self.app(message, context)
         except Exception as error:
-            return Message(Error(FAILED, str(error)), reply_to=message)
+            return Message(Error(FAILED, type(error).__name__), reply_to=message)
         finally:
             self.handler_seconds += time.perf_counter() - start
 

@@ -12,8 +12,9 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 from fedcommons.federate import wire
+from fedcommons.federate.commits import Commit
 from fedcommons.federate.keys import is_signed
-from fedcommons.federate.records import Commit, SignedOffer, digest
+from fedcommons.federate.records import SignedOffer, digest
 from fedcommons.federate.refusals import Refusal
 
 LINGER_SECONDS = 5.0  # for the slow, when enough sites are there

@@ -14,9 +14,10 @@ import numpy.typing as npt
 
 from fedcommons.errors import FederationError
 from fedcommons.federate import durable
-from fedcommons.federate.records import Commit, Epoch
+from fedcommons.federate.commits import Commit
+from fedcommons.federate.receipts import Receipt
+from fedcommons.federate.records import Epoch
 from fedcommons.federate.refusals import Refusal
-from fedcommons.federate.site import Receipt
 
 
 @dataclass(frozen=True, slots=True)

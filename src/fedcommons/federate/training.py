@@ -22,9 +22,9 @@ from fedcommons.checks import BoolArray, FloatArray
 from fedcommons.errors import FederationError
 from fedcommons.federate import results
 from fedcommons.federate.answers import Heard, Inquiry
+from fedcommons.federate.commits import Commit
 from fedcommons.federate.coordinator import Federation
 from fedcommons.federate.layout import Layout
-from fedcommons.federate.records import Commit
 from fedcommons.federate.settings import Settings
 from fedcommons.federate.withdrawals import holders_of_what_left, withdraw
 from fedcommons.reliability import Reliability

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedcommons.federate.records import Commit
+from fedcommons.federate.commits import Commit
 from fedcommons.federate.site import Withdrawn
 
 
