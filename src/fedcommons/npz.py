@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterable
@@ -43,6 +44,8 @@ def read_npz(
         MemoryError,
         KeyError,
         RuntimeError,
+        SyntaxError,
+        tokenize.TokenError,
         zipfile.BadZipFile,
         zlib.error,
     ) as cause:

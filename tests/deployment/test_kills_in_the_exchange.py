@@ -10,10 +10,10 @@ import re
 
 import pytest
 
+from fedcommons.federate.commits import Commit
 from fedcommons.federate.demo import history
 from fedcommons.federate.deployment import Deployment
 from fedcommons.federate.new_app import write_app
-from fedcommons.federate.records import Commit
 from fedcommons.federate.status import ledger_of, status_of
 from fedcommons.federate.store import Store
 from fedcommons.federate.supervisor import wait_until

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedcommons.federate.records import Commit, Epoch
+from fedcommons.federate.commits import Commit
+from fedcommons.federate.records import Epoch
 from fedcommons.federate.site import Site
 from fedcommons.federate.site_data import SiteData
 from fedcommons.federate.store import Store

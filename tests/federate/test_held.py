@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcommons import coding
+from fedcommons.federate.commits import Commit, Member
 from fedcommons.federate.held import held_by
-from fedcommons.federate.records import Commit, Member
 from fedcommons.placement import Placement
 
 

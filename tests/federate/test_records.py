@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from fedcommons.coding import CODES
 from fedcommons.federate import records
+from fedcommons.federate.commits import Commit, Member
 from fedcommons.federate.keys import Identity, fresh_epoch_key
-from fedcommons.federate.records import Commit, Epoch, Member, Offer, SignedOffer, digest, encode
+from fedcommons.federate.records import Epoch, Offer, SignedOffer, digest, encode
 from fedcommons.federate.refusals import MalformedRecord, Refusal, RosterRefused
 
 WHO = [Identity(bytes([i]) * 32) for i in range(1, 6)]

@@ -10,10 +10,12 @@ import pytest
 from fedcommons.errors import StoreError
 from fedcommons.federate import envelope, packing
 from fedcommons.federate import site as module
+from fedcommons.federate.commits import Commit
 from fedcommons.federate.envelope import Context, federation_digest
 from fedcommons.federate.keys import Identity, fresh_epoch_key
 from fedcommons.federate.packing import Examples
-from fedcommons.federate.records import Commit, Epoch
+from fedcommons.federate.receipts import Receipt
+from fedcommons.federate.records import Epoch
 from fedcommons.federate.refusals import (
     CommitRefused,
     DataChanged,
@@ -23,7 +25,7 @@ from fedcommons.federate.refusals import (
     SiteWithdrew,
     WrongFederation,
 )
-from fedcommons.federate.site import Receipt, Site
+from fedcommons.federate.site import Site
 from fedcommons.federate.site_data import SiteData
 from tests.federate.conftest import FEDERATION, epoch_of, example_data, exchange, sent_by
 
@@ -187,7 +189,7 @@ def test_the_helper_makes_an_envelope_that_is_accepted(three, epoch):
         {"recipient": Identity(bytes(32)).public},
         {"sender": Identity(bytes(32)).public},
     ],
-    ids=str,
+    ids=lambda changes: next(iter(changes)),
 )
 def test_an_envelope_of_another_context_is_refused(three, epoch, caplog, changes):
     data = from_a_to_b(three, epoch, payload(three, epoch).pack(), **changes)

@@ -14,9 +14,10 @@ import pytest
 
 from fedcommons.errors import StoreError
 from fedcommons.federate import durable
+from fedcommons.federate.commits import Commit, Member
+from fedcommons.federate.database import FILE
 from fedcommons.federate.packing import Examples
-from fedcommons.federate.records import Commit, Member
-from fedcommons.federate.store import FILE, MOST_KEYS, Manifest, Store
+from fedcommons.federate.store import MOST_KEYS, Manifest, Store
 
 EPOCH = b"e" * 32
 SENDERS = ("aa" * 32, "bb" * 32)

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedcommons import coding
 from fedcommons.checks import BoolArray, FloatArray, IntArray
-from fedcommons.federate.records import Commit
+from fedcommons.federate.commits import Commit
 from fedcommons.placement import Placement
 
 

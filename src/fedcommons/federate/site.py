@@ -18,12 +18,12 @@ import numpy.typing as npt
 from fedcommons.checks import BoolArray, IntArray
 from fedcommons.errors import StoreError
 from fedcommons.federate import envelope, packing
-from fedcommons.federate.draw import Draw
+from fedcommons.federate.commits import Commit
 from fedcommons.federate.envelope import Context, federation_digest
 from fedcommons.federate.held import Held, held_by
-from fedcommons.federate.keys import is_signed
 from fedcommons.federate.packing import Examples
-from fedcommons.federate.records import Commit, Epoch, Offer, SignedOffer, encode
+from fedcommons.federate.receipts import Receipt, n_assigned, receipt_content
+from fedcommons.federate.records import Epoch, Offer, SignedOffer
 from fedcommons.federate.refusals import (
     CommitRefused,
     DataChanged,
@@ -64,40 +64,6 @@ class Shareable:
         ):
             raise DataChanged("the data changed since the rows were numbered")
         return found
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """A recipient's signed word that it has all that the draw gives it of one sender."""
-
-    sender: str
-    recipient: str
-    examples: int
-    signature: bytes
-
-    def is_signed(self, epoch: Epoch) -> bool:
-        """Whether its recipient signed it, for exactly what the epoch's draw gives it."""
-        place = {site.identity: i for i, site in enumerate(epoch.sites)}
-        return (
-            self.sender in place
-            and self.recipient in place
-            and self.examples == _n_assigned(epoch.draw, place[self.sender], place[self.recipient])
-            and self.is_signed_under(epoch.digest)
-        )
-
-    def is_signed_under(self, epoch: bytes) -> bool:
-        """Whether its recipient signed it under the epoch of this digest, whatever it says."""
-        try:
-            content = receipt_content(epoch, self.sender, self.recipient, self.examples)
-            return is_signed(bytes.fromhex(self.recipient), "receipt", content, self.signature)
-        except (ValueError, TypeError):
-            return False
-
-
-def receipt_content(epoch: bytes, sender: str, recipient: str, examples: int) -> bytes:
-    return encode(
-        {"epoch": epoch.hex(), "sender": sender, "recipient": recipient, "examples": examples}
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,7 +329,7 @@ class Site:
 
     def _receipt(self, epoch: Epoch, me: int, sender: int) -> Receipt | None:
         name = epoch.sites[sender].identity
-        n = _n_assigned(epoch.draw, sender, me)
+        n = n_assigned(epoch.draw, sender, me)
         if self.store.n_received(epoch.digest, name) != n:
             return None
         content = receipt_content(epoch.digest, name, self.identity_name, n)
@@ -422,7 +388,7 @@ class Site:
             here = self.store.n_received(
                 bytes.fromhex(commit.epoch), commit.members[sender].identity
             )
-            if here != _n_assigned(commit.draw, sender, me) - int(was_mine.sum()):
+            if here != n_assigned(commit.draw, sender, me) - int(was_mine.sum()):
                 raise CommitRefused("the site does not have all that the commit gives it")
 
     def note_receipts(self, commit: Commit, receipts: Sequence[Receipt]) -> None:
@@ -488,11 +454,6 @@ class Site:
         if not np.array_equal(numbers, dict(self.held(commit).senders)[sender]):
             raise StoreError(f"store {self.store.folder} does not have what the site holds")
         return np.concatenate([p.x for p in parts]), np.concatenate([p.y for p in parts])
-
-
-@lru_cache(maxsize=1024)
-def _n_assigned(draw: Draw, sender: int, recipient: int) -> int:
-    return draw.n_assigned(sender, recipient)
 
 
 @lru_cache(maxsize=8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedcommons.federate.records import Commit
+from fedcommons.federate.commits import Commit
 from fedcommons.federate.store import Store
 
 

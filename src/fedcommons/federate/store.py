@@ -7,15 +7,10 @@ is noticed; what is deleted is overwritten.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
-import sqlite3
 import time
-import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,57 +19,11 @@ import numpy.typing as npt
 from fedcommons.checks import BoolArray, IntArray
 from fedcommons.errors import StoreError
 from fedcommons.federate import durable, keys, packing
+from fedcommons.federate.commits import Commit
+from fedcommons.federate.database import STATE, Database, row_digest
 from fedcommons.federate.packing import Examples
-from fedcommons.federate.records import Commit
 
-FILE = "store.sqlite3"
-VERSION = 1
-APPLICATION = 0x46434F4D  # "FCOM"
 MOST_KEYS = 8  # of epochs that never came about
-
-SCHEMA = """
-CREATE TABLE about (name TEXT PRIMARY KEY, value BLOB NOT NULL, seal BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE peers (
-    site TEXT PRIMARY KEY, identity TEXT NOT NULL, seal BLOB NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE manifest (
-    id INTEGER PRIMARY KEY CHECK (id = 1), stamp TEXT NOT NULL, content BLOB NOT NULL,
-    digest BLOB NOT NULL, live BLOB NOT NULL, shareable BLOB NOT NULL, fingerprints BLOB NOT NULL,
-    seal BLOB NOT NULL
-);
-CREATE TABLE epoch_keys (
-    id INTEGER PRIMARY KEY, public BLOB NOT NULL, private BLOB NOT NULL, seal BLOB NOT NULL
-);
-CREATE TABLE epochs (
-    number INTEGER PRIMARY KEY, digest BLOB NOT NULL, record BLOB NOT NULL, seal BLOB NOT NULL
-);
-CREATE TABLE received (
-    epoch BLOB NOT NULL, sender TEXT NOT NULL, chunk INTEGER NOT NULL, n INTEGER NOT NULL,
-    digest BLOB NOT NULL, original BLOB NOT NULL, seal BLOB NOT NULL, content BLOB NOT NULL,
-    PRIMARY KEY (epoch, sender, chunk)
-);
-CREATE TABLE commits (
-    id INTEGER PRIMARY KEY CHECK (id = 1), digest BLOB NOT NULL, record BLOB NOT NULL,
-    seal BLOB NOT NULL
-);
-CREATE TABLE withdrawals (
-    fingerprint BLOB PRIMARY KEY, row INTEGER NOT NULL, seal BLOB NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE ledger (
-    entry INTEGER PRIMARY KEY, time REAL NOT NULL, event TEXT NOT NULL, epoch INTEGER NOT NULL,
-    peer TEXT NOT NULL, chunk INTEGER NOT NULL, examples INTEGER NOT NULL, size INTEGER NOT NULL,
-    evidence BLOB NOT NULL, chain BLOB NOT NULL
-);
-CREATE UNIQUE INDEX once ON ledger (event, epoch, peer, chunk, evidence);
-CREATE TRIGGER no_update BEFORE UPDATE ON ledger
-    BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
-CREATE TRIGGER no_delete BEFORE DELETE ON ledger
-    BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
-CREATE TRIGGER no_replace BEFORE INSERT ON ledger
-    WHEN NEW.entry <= (SELECT MAX(entry) FROM ledger)
-    BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
-"""
-STATE = ("about", "peers", "manifest", "epoch_keys", "epochs", "commits", "withdrawals", "ledger")
 CHUNK = "epoch = ? AND sender = ? AND chunk = ?"
 
 
@@ -125,123 +74,8 @@ class Manifest:
         return np.flatnonzero(self.live & self.shareable)
 
 
-class Store:
-    """A site's store, opened; made if it is new and `create` says so."""
-
-    def __init__(self, folder: Path, *, create: bool = False) -> None:
-        self.folder = folder
-        path = folder / FILE
-        if not path.exists():
-            if not create:
-                raise StoreError(f"{folder} is not a site's store: {FILE} is missing")
-            self._make_file(path)
-        try:
-            self._db = sqlite3.connect(path, timeout=30, isolation_level=None)
-        except sqlite3.Error as error:
-            raise StoreError(f"store {folder} cannot be opened: {error}") from None
-        self.close = weakref.finalize(self, self._db.close)
-        try:
-            self._prepare(create)
-        except BaseException:
-            self.close()
-            raise
-
-    def _make_file(self, path: Path) -> None:
-        """An empty file that nobody else may read, in a folder that nobody else may enter."""
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self.folder.chmod(0o700)
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-        except OSError as error:
-            raise StoreError(f"store {self.folder} cannot be made: {error}") from None
-
-    def _prepare(self, create: bool) -> None:
-        if self._run("PRAGMA application_id") == [(0,)]:
-            self._create(create)
-        if self._run("PRAGMA application_id") != [(APPLICATION,)]:
-            raise StoreError(f"{self.folder / FILE} was not made by fedcommons")
-        ((version,),) = self._run("PRAGMA user_version")
-        if version != VERSION:
-            raise StoreError(f"store {self.folder} must have version {VERSION}, got {version}")
-        for setting in (
-            "journal_mode = WAL",
-            "synchronous = FULL",
-            "secure_delete = ON",
-            "temp_store = MEMORY",
-            "cell_size_check = ON",
-        ):
-            self._run(f"PRAGMA {setting}")
-        for table in STATE:
-            self._check_structure(f"quick_check({table})")
-        self._wipe()  # a process that was killed may have left something
-
-    def _create(self, create: bool) -> None:
-        """The tables and an identity, all or nothing; another process may do it at this moment."""
-        with self._writing("store.created"):
-            if self._run("PRAGMA application_id") != [(0,)]:
-                return
-            if not create or self._run("SELECT name FROM sqlite_master"):
-                raise StoreError(f"{self.folder / FILE} was not made by fedcommons")
-            for statement in _statements(SCHEMA):
-                self._run(statement)
-            self._set("identity", keys.Identity.create().private)
-            self._run(f"PRAGMA application_id = {APPLICATION}")
-            self._run(f"PRAGMA user_version = {VERSION}")
-
-    # Reading and writing
-
-    def _run(self, statement: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-        """All that a statement returns; what SQLite raises becomes a `StoreError`."""
-        try:
-            return self._db.execute(statement, values).fetchall()
-        except (sqlite3.Error, UnicodeError) as error:  # names in a damaged schema
-            raise StoreError(f"store {self.folder} cannot be used: {error}") from None
-
-    @contextlib.contextmanager
-    def _writing(self, name: str) -> Iterator[None]:
-        """One transaction, on the disk when it ends."""
-        self._run("BEGIN IMMEDIATE")
-        try:
-            yield
-            with durable.point(name):
-                self._run("COMMIT")
-        except BaseException:
-            if self._db.in_transaction:
-                self._run("ROLLBACK")
-            raise
-
-    def _wipe(self) -> None:
-        """Empty the write-ahead log: what was deleted is in there too."""
-        self._run("PRAGMA wal_checkpoint(TRUNCATE)")
-
-    def _put(self, table: str, *fields: Any) -> None:
-        """Insert or replace a row, sealed."""
-        marks = "?, " * len(fields)
-        self._run(
-            f"INSERT OR REPLACE INTO {table} VALUES ({marks}?)",  # noqa: S608 (our own name)
-            (*fields, _digest(table, *fields)),
-        )
-
-    def _all(self, table: str) -> list[tuple[Any, ...]]:
-        """All rows of a table; one that was changed from elsewhere is noticed."""
-        rows = self._run(f"SELECT * FROM {table}")  # noqa: S608 (our own name)
-        return [self._unsealed(table, row) for row in rows]
-
-    def _unsealed(self, table: str, row: tuple[Any, ...]) -> tuple[Any, ...]:
-        if _digest(table, *row[:-1]) != row[-1]:
-            raise StoreError(f"store {self.folder} is damaged: a row of {table}")
-        return row[:-1]
-
-    def _get(self, name: str) -> bytes | None:
-        return dict(self._all("about")).get(name)
-
-    def _set(self, name: str, value: bytes) -> None:
-        self._put("about", name, value)
-
-    def _check_structure(self, pragma: str) -> None:
-        verdict = self._run(f"PRAGMA {pragma}")
-        if verdict != [("ok",)]:
-            raise StoreError(f"store {self.folder} is damaged: {verdict[0][0]}")
+class Store(Database):
+    """What a site keeps."""
 
     def check(self) -> None:
         """Read everything; raise if anything is damaged."""
@@ -365,7 +199,7 @@ class Store:
         fields = (epoch, sender, chunk, n, hashlib.sha256(packed).digest(), original)
         self._run(
             "INSERT OR REPLACE INTO received VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (*fields, _digest("received", *fields), packed),
+            (*fields, row_digest("received", *fields), packed),
         )
 
     def _chunks(self, where: str = "TRUE", values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -526,7 +360,7 @@ class Store:
             return
         ((last,),) = self._run("SELECT COALESCE(MAX(entry), 0) FROM ledger")
         fields = (last + 1, time.time(), event, epoch, peer, chunk, examples, size, evidence)
-        chain = _digest(self._get("ledger"), *fields)
+        chain = row_digest(self._get("ledger"), *fields)
         self._run("INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*fields, chain))
         self._set("ledger", chain)
 
@@ -541,30 +375,9 @@ class Store:
         """All entries, the oldest first; one that was changed since or is missing is noticed."""
         before = None
         for row in self._run("SELECT * FROM ledger ORDER BY entry"):
-            if _digest(before, *row[:-1]) != row[-1]:
+            if row_digest(before, *row[:-1]) != row[-1]:
                 raise StoreError(f"the ledger of {self.folder} was changed at entry {row[0]}")
             before = row[-1]
             yield LedgerEntry(*row)
         if before != self._get("ledger"):
             raise StoreError(f"the ledger of {self.folder} has lost its last entries")
-
-
-def _digest(*fields: Any) -> bytes:
-    """One digest of several values: no other values, or the same divided differently, have it."""
-    whole = hashlib.sha256()
-    for value in fields:
-        content = value if isinstance(value, bytes) else repr(value).encode()
-        whole.update(f"{type(value).__name__} {len(content)} ".encode())
-        whole.update(content)
-    return whole.digest()
-
-
-def _statements(script: str) -> list[str]:
-    """The statements of the schema; a trigger holds semicolons of its own."""
-    found, part = [], ""
-    for piece in script.split(";"):
-        part += piece + ";"
-        if sqlite3.complete_statement(part):
-            found.append(part)
-            part = ""
-    return found
