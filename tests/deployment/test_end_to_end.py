@@ -20,7 +20,7 @@ SITES = ["site-0", "site-1", "site-2"]
 CONFIG = {
     "sites": 3,
     "copies": 2,
-    "num-rounds": 4,
+    "num-rounds": 3,
     "seed": 7,
     "rehearse-stragglers": 0.5,
     "straggler-prob": 0.5,
@@ -52,7 +52,7 @@ def deployment():
 
 @pytest.fixture(scope="module")
 def trained(deployment):
-    """The server's folder after an exchange and four rounds."""
+    """The server's folder after an exchange and three rounds."""
     state = deployment.folder / "state"
     run = deployment.run_to_completion(deployment.app, {"state-dir": str(state), **CONFIG})
     return state, run
@@ -88,11 +88,11 @@ def test_real_processes_reach_the_model_of_the_embedded_engine(deployment, train
 def test_a_second_run_takes_up_the_exchange_and_goes_on(deployment, trained):
     state, _ = trained
     before = (state / "exchange.json").read_bytes()
-    more = {"state-dir": str(state), **CONFIG, "num-rounds": 5}
+    more = {"state-dir": str(state), **CONFIG, "num-rounds": 4}
     run = deployment.run_to_completion(deployment.app, more)
     assert "using the exchange of epoch 1" in run.log
-    assert "going on after round 4" in run.log
-    assert "round 5/5" in run.log
+    assert "going on after round 3" in run.log
+    assert "round 4/4" in run.log
     assert (state / "exchange.json").read_bytes() == before
 
 
