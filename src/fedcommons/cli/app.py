@@ -8,7 +8,7 @@ import sys
 import typer
 
 from fedcommons import __version__
-from fedcommons.cli import exit_codes, federate, plan, report, reproduce
+from fedcommons.cli import exit_codes, federate, plan, report, reproduce, simulate
 from fedcommons.errors import FedcommonsError
 
 app = typer.Typer(
@@ -20,6 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("reproduce")(reproduce.reproduce)
+app.command("simulate")(simulate.simulate)
 app.command("report")(report.report)
 app.command("plan")(plan.plan)
 app.add_typer(federate.app, name="federate")

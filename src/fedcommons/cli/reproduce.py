@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from fedcommons.cli import exit_codes, terminal
+from fedcommons.cli import terminal
 from fedcommons.simulate import provenance, runner, studies, tables
 from fedcommons.simulate.folder import Folder
 
@@ -57,35 +58,42 @@ def reproduce(
 
 
 def run_and_report(
-    study: studies.Study, folder: Folder, *, workers: int | None, as_json: bool
+    study: studies.Study,
+    folder: Folder,
+    *,
+    workers: int | None,
+    as_json: bool,
+    cluster: str | None = None,
+    about: Mapping[str, Any] | None = None,
+    show_lines: bool = False,
 ) -> None:
-    """Run what is missing, then make the tables, claims, figures and page."""
+    """Run what is missing, then make the tables, claims, figures and page.
+
+    `about` goes into run.json as well; `show_lines` prints what every line reached.
+    """
     from fedcommons.figures.report import write_report  # matplotlib is slow to import
 
-    dataset = runner.load_dataset(study.dataset)
+    dataset = runner.study_data(study)
     runner.check_fits(study, dataset)
     start = time.perf_counter()
-    with folder.opened(study):
-        folder.begin(study, provenance.about(provenance.command_line()))
-        try:
-            with terminal.progress(
-                f"{len(study.curves)} curves x {study.rounds} rounds, runs"
-            ) as bar:
-                fresh = runner.run_study(study, folder, workers=workers, on_progress=bar)
-            tables.build(study, folder, n_test=len(dataset.y_test))
-            seconds = time.perf_counter() - start
-            folder.finish(study, seconds=round(seconds, 1), fresh_runs=fresh)
-            checked = write_report(folder)
-        except KeyboardInterrupt:
-            typer.echo(
-                f"fedcommons: interrupted; the finished runs are kept in {folder.path}: "
-                "give the same command again to go on",
-                err=True,
+    with folder.opened(study), terminal.resumable(folder.path):
+        folder.begin(study, {**provenance.about(provenance.command_line()), **(about or {})})
+        with terminal.progress(f"{len(study.curves)} curves x {study.rounds} rounds, runs") as bar:
+            fresh = runner.run_study(
+                study, folder, workers=workers, cluster=cluster, on_progress=bar
             )
-            raise typer.Exit(exit_codes.INTERRUPTED) from None
+        tables.build(study, folder, n_test=len(dataset.y_test))
+        seconds = time.perf_counter() - start
+        folder.finish(study, seconds=round(seconds, 1), fresh_runs=fresh)
+        checked = write_report(folder)
+        lines = tables.last_round(folder)
     if as_json:
-        typer.echo(json.dumps({"folder": str(folder.path), **checked}, indent=2, allow_nan=False))
+        content = {"folder": str(folder.path), **checked, "lines": lines}
+        typer.echo(json.dumps(content, indent=2, allow_nan=False))
         return
     if checked["claims"]:
         terminal.print_claims(checked)
+    if show_lines:
+        terminal.print_lines(lines)
+    terminal.say_diverged(lines)
     typer.echo(f"{fresh} runs in {seconds:.0f} s. Open {folder.path / 'report.html'}")

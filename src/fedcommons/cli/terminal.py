@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -17,6 +19,8 @@ from rich.progress import (
 )
 from rich.table import Table
 from rich.text import Text
+
+from fedcommons.cli import exit_codes
 
 STYLES = {"holds": "green", "does not hold": "red", "undecided": "yellow"}
 
@@ -39,6 +43,43 @@ def progress(what: str) -> Iterator[Callable[[int, int], None]]:
     with Progress(*columns, console=console) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@contextlib.contextmanager
+def resumable(folder: Path) -> Iterator[None]:
+    """Ctrl-C ends in a message and its exit code; what is done stays in the folder."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(
+            f"fedcommons: interrupted; the finished runs are kept in {folder}: "
+            "give the same command again to go on",
+            err=True,
+        )
+        raise typer.Exit(exit_codes.INTERRUPTED) from None
+
+
+def print_lines(lines: Sequence[Mapping[str, Any]]) -> None:
+    """Every line's accuracy after the last round, figure by figure."""
+    table = Table(title="Accuracy after the last round", title_justify="left")
+    for name, justify in (("figure", "left"), ("p", "right"), ("line", "left"), ("", "right")):
+        table.add_column(name, justify="right" if justify == "right" else "left")
+    for line in lines:
+        value = "diverged" if line["accuracy"] is None else f"{line['accuracy']:.3f}"
+        if line["sem"] is not None:
+            value += f" ± {1.96 * line['sem']:.3f}"
+        table.add_row(line["figure"], f"{line['p']:g}", line["label"], value)
+    Console().print(table)
+
+
+def say_diverged(lines: Sequence[Mapping[str, Any]]) -> None:
+    for line in lines:
+        if line["diverged"]:
+            typer.echo(
+                f"fedcommons: {line['diverged']} of {line['runs']} runs of {line['label']} at "
+                f"p = {line['p']:g} diverged and are left out of its means",
+                err=True,
+            )
 
 
 def print_claims(checked: dict[str, Any]) -> None:

@@ -91,7 +91,7 @@ def render_page(
         header=_header(study),
         tally=_tally(claims),
         contents=_contents(study, claims),
-        figures="\n".join(_group(study, group, figure_files) for group in _groups(study)),
+        figures="\n".join(_group(study, group, figure_files, table) for group in _groups(study)),
         claims=_claims(claims),
         command=_command(study, record),
         facts=_facts(study, record),
@@ -190,12 +190,16 @@ def _groups(study: Study) -> list[list[Figure]]:
     return [list(members) for _, members in groupby(study.figures, key=likeness)]
 
 
-def _group(study: Study, members: list[Figure], figure_files: Mapping[str, str]) -> str:
-    sections = "\n".join(_section(study, figure, figure_files) for figure in members)
+def _group(
+    study: Study, members: list[Figure], figure_files: Mapping[str, str], table: pyarrow.Table
+) -> str:
+    sections = "\n".join(_section(study, figure, figure_files, table) for figure in members)
     return f'<div class="group">\n{sections}\n</div>'
 
 
-def _section(study: Study, figure: Figure, figure_files: Mapping[str, str]) -> str:
+def _section(
+    study: Study, figure: Figure, figure_files: Mapping[str, str], table: pyarrow.Table
+) -> str:
     index, anchor = study.figures.index(figure), _anchor(figure)
     settings = dict.fromkeys(_setting(line.curve) for line in figure.lines)
     option = next((name for name in reversed(settings) if name != "IID"), "IID")
@@ -213,10 +217,19 @@ def _section(study: Study, figure: Figure, figure_files: Mapping[str, str]) -> s
         f'<section class="figure" id="{anchor}" data-index="{index}" '
         f'data-option="{_escape(option)}" aria-labelledby="{anchor}-title">\n'
         f'<h2 id="{anchor}-title">{_title(figure)}</h2>\n'
-        f'<p class="caption">{CAPTIONS[figure.kind]} {bands}</p>\n'
+        f'<p class="caption">{CAPTIONS[figure.kind]} {bands}{_diverged(figure, table)}</p>\n'
         f'<div class="plot"></div>\n{static}\n'
         f'<div class="foot">{_described_lines(figure)}{link}</div>\n</section>'
     )
+
+
+def _diverged(figure: Figure, table: pyarrow.Table) -> str:
+    lost = [
+        f"{_count(line.diverged, 'run')} of {_escape(label)} at p = {line.curve.straggler_prob:g}"
+        for label, line in zip(_labels(figure), series.read(figure, table), strict=True)
+        if line.diverged
+    ]
+    return f" <b>Diverged, and left out of the means:</b> {', '.join(lost)}." if lost else ""
 
 
 def _anchor(figure: Figure) -> str:
@@ -236,8 +249,11 @@ def _described_lines(figure: Figure) -> str:
         words = [_setting(curve), CODES[curve.code], ESTIMATORS[curve.estimator]]
         if curve.copies and curve.proportion:
             words.insert(1, f"c = {curve.proportion:g}, d = {curve.copies}")
+        elif curve.proportion and curve.method.sharing == "proportion":
+            words.insert(1, f"c = {curve.proportion:g}")
         elif curve.estimator != "wait_for_all":
             words.insert(1, "no sharing")
+        words += _beyond_the_paper(curve)
         if curve.warm:
             words.append("warm: it starts from everybody’s answer at the initial model")
         described[label] = "; ".join(word for word in words if word)
@@ -245,14 +261,44 @@ def _described_lines(figure: Figure) -> str:
     return f"<details><summary>What each line is</summary><ul>{items}</ul></details>"
 
 
+def _beyond_the_paper(curve: Curve) -> list[str]:
+    """What of a curve is not as in the paper, apart from its code and estimator."""
+    words = []
+    if curve.algorithm != "coded_gd":
+        words.append(f"{curve.algorithm} ({curve.method.source})")
+    if curve.model != "softmax":
+        words.append(f"model {curve.model}")
+    if curve.local_steps > 1:
+        words.append(f"{curve.local_steps} local steps")
+    if curve.batch_size:
+        words.append(f"batches of {curve.batch_size}")
+    if curve.mu:
+        words.append(f"μ = {curve.mu:g}")
+    if curve.stragglers == "markov":
+        words.append(f"absences of {curve.mean_absence:g} rounds on average")
+    if curve.server_prob != curve.straggler_prob:
+        words.append(f"the server takes p for {curve.server_prob:g}")
+    if words or curve.learning_rate != 0.1:
+        words.append(f"η = {curve.learning_rate:g}")
+    return words
+
+
 def _header(study: Study) -> str:
-    dataset = {"mnist": "MNIST"}.get(study.dataset, study.dataset)
     ways = len(study.curves)
     return (
         f"<b>{_count(study.runs, 'run')}</b> of <b>{_count(study.rounds, 'round')}</b> with "
-        f"<b>N = {study.clients}</b> clients and <b>K = {study.class_size}</b> examples of each "
-        f"class of {_escape(dataset)}, drawn anew in each run, from <b>seed {study.seed}</b>."
+        f"<b>N = {study.clients}</b> clients and {_examples(study)}, "
+        f"from <b>seed {study.seed}</b>."
         + (f" {ways} ways to train, compared on the same data." if ways > 1 else "")
+    )
+
+
+def _examples(study: Study) -> str:
+    dataset = _escape({"mnist": "MNIST"}.get(study.dataset, study.dataset))
+    if not study.class_size:
+        return f"<b>all</b> training examples of {dataset}"
+    return (
+        f"<b>K = {study.class_size}</b> examples of each class of {dataset}, drawn anew in each run"
     )
 
 

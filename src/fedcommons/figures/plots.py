@@ -21,6 +21,10 @@ matplotlib.use("Agg")
 
 def curves(figure: Figure, series: list[Series]) -> Picture:
     """Accuracy above, second moment of the estimate below, a column for each p."""
+    everything = series
+    series = [s for s in series if np.isfinite(s.mean("accuracy")).any()]
+    if not series:
+        return _nothing_left(figure, everything)
     by_p = panels(series)
     labels = list(dict.fromkeys(s.label for s in series))
     picture = Picture(figsize=(style.FULL_WIDTH, 4.0), layout="constrained")
@@ -51,7 +55,7 @@ def curves(figure: Figure, series: list[Series]) -> Picture:
     axes[0, 0].set_ylim(bottom=max(0.0, np.floor(lowest * 20) / 20 - 0.02))
     axes[0, 0].set_ylabel("test accuracy")
     axes[1, 0].set_ylabel(r"second moment $|\hat g|^2$")
-    _footer(picture, figure, series)
+    _footer(picture, figure, everything)
     picture.draw_without_rendering()  # the labels' places depend on the final axes
     for panel, name, at in (
         (axes[0, -1], "accuracy", last),
@@ -215,6 +219,13 @@ def grid(figure: Figure, series: list[Series]) -> Picture:
     return picture
 
 
+def _nothing_left(figure: Figure, series: list[Series]) -> Picture:
+    picture = Picture(figsize=(style.FULL_WIDTH, 1.2), layout="constrained")
+    picture.text(0.5, 0.6, "every run diverged", ha="center")
+    _footer(picture, figure, series)
+    return picture
+
+
 def _heat_map(panel: Axes, values: np.ndarray) -> None:
     panel.imshow(values, cmap="viridis", aspect="auto", origin="lower")
     panel.grid(visible=False)
@@ -229,6 +240,11 @@ def _heat_map(panel: Axes, values: np.ndarray) -> None:
 def _footer(picture: Picture, figure: Figure, series: list[Series]) -> None:
     runs = series[0].runs
     text = f"{figure.title}. Mean of {runs} run{'s' * (runs != 1)}, with 95 % intervals."
+    lost = [
+        f"{s.diverged} of {s.label} (p = {s.curve.straggler_prob:g})" for s in series if s.diverged
+    ]
+    if lost:
+        text += f" Diverged and left out: {', '.join(lost)}."
     width = int(picture.get_figwidth() * 17)
     text = textwrap.fill(text, width).replace("$", r"\$")  # a title is not mathematics
     picture.supxlabel(text, fontsize=7, color="#333333")

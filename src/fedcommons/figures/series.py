@@ -40,6 +40,11 @@ class Series:
     def runs(self) -> int:
         return int(self.columns["runs"][0])
 
+    @property
+    def diverged(self) -> int:
+        """How many of the runs were lost to NaN or infinity; the means are without them."""
+        return int(self.columns["diverged"][0]) if "diverged" in self.columns else 0
+
 
 def read(figure: Figure, table: pyarrow.Table) -> list[Series]:
     """The series of a figure, in the order of its lines."""

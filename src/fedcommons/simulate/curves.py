@@ -11,8 +11,13 @@ from fedcommons import checks
 from fedcommons.coding import CODES
 from fedcommons.errors import ArgumentError
 from fedcommons.estimators import ESTIMATORS
+from fedcommons.simulate import models
+from fedcommons.simulate.algorithms import ALGORITHMS, Algorithm
+from fedcommons.stragglers import Bernoulli, Markov, StragglerModel
 
 PARTITIONS = ("iid", "single-class", "dirichlet")
+STRAGGLERS = ("bernoulli", "markov")
+AS_IT_IS = -1.0  # the server's idea of p is p
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,15 @@ class Curve:
         warm: whether memory starts from everybody's answer at the initial model.
         learning_rate: eta in the first round.
         decay: its factor from one round to the next.
+        stragglers: bernoulli (the paper's) or markov.
+        mean_absence: rounds that an absence lasts on average, of markov, else 0.
+        assumed_prob: the p that the server assumes, if it is wrong about it.
+        algorithm: one of `ALGORITHMS`; coded_gd is the paper's.
+        model: softmax (the paper's), mlp, cnn, or the import path of a torch module.
+        local_steps: steps that a client takes in a round.
+        batch_size: examples of a client in a step; 0 is all of them.
+        server_rate: factor of the server's step.
+        mu: how strongly fedprox pulls towards the server's model, else 0.
     """
 
     partition: str
@@ -42,12 +56,23 @@ class Curve:
     warm: bool = False
     learning_rate: float = 0.1
     decay: float = 0.97
+    stragglers: str = "bernoulli"
+    mean_absence: float = 0.0
+    assumed_prob: float = AS_IT_IS
+    algorithm: str = "coded_gd"
+    model: str = "softmax"
+    local_steps: int = 1
+    batch_size: int = 0
+    server_rate: float = 1.0
+    mu: float = 0.0
 
     def __post_init__(self) -> None:
         for name, options in (
             ("partition", PARTITIONS),
             ("code", CODES),
             ("estimator", tuple(ESTIMATORS)),
+            ("stragglers", STRAGGLERS),
+            ("algorithm", tuple(ALGORITHMS)),
         ):
             if getattr(self, name) not in options:
                 raise ArgumentError(
@@ -65,10 +90,94 @@ class Curve:
         if self.warm and not ESTIMATORS[self.estimator].remembers:
             raise ArgumentError(f"warm must go with the memory estimator, got {self.estimator}")
 
+        self._check_stragglers()
+        self._check_training()
+        self._check_algorithm()
+
+    def _check_stragglers(self) -> None:
+        if self.stragglers != "markov" and self.mean_absence != 0:
+            raise ArgumentError(
+                f"mean_absence must go with the markov stragglers, got {self.mean_absence}"
+            )
+        _ = self.straggler_model
+        if self.assumed_prob != AS_IT_IS:
+            checks.straggler_prob(self.assumed_prob, 1)
+
+    def _check_training(self) -> None:
+        models.check_name(self.model)
+        checks.integer("local_steps", self.local_steps, low=1)
+        checks.integer("batch_size", self.batch_size, low=0)
+        checks.positive("server_rate", self.server_rate)
+        checks.real("mu", self.mu, low=0)
+        if self.mu and self.algorithm != "fedprox":
+            raise ArgumentError(f"mu must go with fedprox, got {self.algorithm}")
+
+    def _check_algorithm(self) -> None:
+        method, name = self.method, self.algorithm
+        if not method.several_steps and self.local_steps > 1:
+            other = "; coded_fedavg takes several" if name == "coded_gd" else ""
+            raise ArgumentError(f"local_steps must be 1 for {name}, got {self.local_steps}{other}")
+        if self.code == "owner-corrected" and self.local_steps > 1:
+            raise ArgumentError(
+                "local_steps must be 1 for the owner-corrected code: its negative weights are "
+                f"unsafe with several steps, got {self.local_steps}"
+            )
+        if not method.batches and self.batch_size:
+            raise ArgumentError(
+                f"batch_size must be 0 (all examples) for {name}, got {self.batch_size}"
+            )
+        if method.sharing == "everything" and self.proportion != 1:
+            raise ArgumentError(
+                f"c must be 1 for {name}, which replicates all data, got {self.proportion:g}"
+            )
+        if method.sharing == "none" and (self.proportion or self.copies):
+            raise ArgumentError(
+                f"c and d must be 0 for {name}, which shares nothing, got {self.proportion:g} and "
+                f"{self.copies}"
+            )
+        if method.sharing == "proportion" and self.copies:
+            raise ArgumentError(
+                f"d must be 0 for {name}: what is shared goes to all that use it, got {self.copies}"
+            )
+        if not method.estimators and (self.code, self.estimator) != ("equal-split", "coded_sum"):
+            raise ArgumentError(
+                f"code and estimator are not a choice for {name}, "
+                f"got {self.code} and {self.estimator}"
+            )
+
+    @property
+    def method(self) -> Algorithm:
+        return ALGORITHMS[self.algorithm]
+
+    @property
+    def straggler_model(self) -> StragglerModel:
+        if self.stragglers == "markov":
+            return Markov(self.straggler_prob, self.mean_absence)
+        return Bernoulli(self.straggler_prob)
+
+    @property
+    def server_prob(self) -> float:
+        """The p that the server scales answers by."""
+        return self.straggler_prob if self.assumed_prob == AS_IT_IS else self.assumed_prob
+
+    @property
+    def in_example_space(self) -> bool:
+        """Whether the example-space engine can train it: the paper's model and algorithm."""
+        return (self.model, self.algorithm, self.batch_size, self.server_rate) == (
+            "softmax",
+            "coded_gd",
+            0,
+            1.0,
+        ) and self.assumed_prob == AS_IT_IS
+
     @property
     def key(self) -> str:
         """What the curve is, in one line; equal curves have equal keys."""
-        return " ".join(f"{field.name}={getattr(self, field.name)}" for field in fields(self))
+        return " ".join(
+            f"{field.name}={getattr(self, field.name)}"
+            for field in fields(self)
+            if field.name in PAPER_FIELDS or getattr(self, field.name) != field.default
+        )
 
     def as_row(self) -> dict[str, Any]:
         """The columns that describe the curve in a table."""
@@ -78,4 +187,19 @@ class Curve:
             row.pop("proportion"),
             row.pop("copies"),
         )
+        row["assumed_p"] = row.pop("assumed_prob")
         return row
+
+
+PAPER_FIELDS = (  # always part of a curve's key; the others where they are not as in the paper
+    "partition",
+    "alpha",
+    "straggler_prob",
+    "proportion",
+    "copies",
+    "code",
+    "estimator",
+    "warm",
+    "learning_rate",
+    "decay",
+)

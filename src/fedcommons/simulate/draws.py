@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -19,25 +20,30 @@ from fedcommons.datasets import Dataset
 from fedcommons.errors import ArgumentError
 from fedcommons.placement import Placement
 from fedcommons.simulate.curves import Curve
-from fedcommons.stragglers import Bernoulli
 from fedcommons.streams import stream
 from fedcommons.tasks import softmax
 from fedcommons.theory import heterogeneity
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TrainingSet:
-    """The examples of one run, sorted by class, and their gradients' products at zero weights.
+    """The examples of one run, sorted by class.
 
     Attributes:
         labels: (M,).
         inputs: (M, F) float32.
-        products: (M, M) the scalar products <g_j, g_k> at the initial model.
+        n_classes: L.
     """
 
     labels: IntArray
     inputs: np.ndarray
-    products: FloatArray
+    n_classes: int
+
+    @cached_property
+    def products(self) -> FloatArray:
+        """The scalar products <g_j, g_k> of softmax regression at zero weights: (M, M)."""
+        residuals = softmax.initial_residuals(self.labels, self.n_classes)
+        return softmax.gradient_products(self.inputs, residuals)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +55,16 @@ class Shared:
     placement: Placement
 
 
-def training_set(dataset: Dataset, class_size: int, *, seed: int, run: int) -> TrainingSet:
-    """`class_size` examples of each class, uniformly at random without replacement."""
+def training_set(dataset: Dataset, class_size: int | None, *, seed: int, run: int) -> TrainingSet:
+    """`class_size` examples of each class, uniformly at random without replacement.
+
+    None stands for all that there are, sorted by class.
+    """
+    if class_size is None:
+        order = np.argsort(dataset.y_train, kind="stable")
+        return TrainingSet(
+            dataset.y_train[order], dataset.inputs("train", order), dataset.n_classes
+        )
     class_size = checks.integer("class_size", class_size, low=1)
     rng = stream(seed, "training set", run)
     picks = []
@@ -65,8 +79,7 @@ def training_set(dataset: Dataset, class_size: int, *, seed: int, run: int) -> T
     examples = np.concatenate(picks)
     labels = dataset.y_train[examples]
     inputs = dataset.inputs("train", examples)
-    residuals = softmax.initial_residuals(labels, dataset.n_classes)
-    return TrainingSet(labels, inputs, softmax.gradient_products(inputs, residuals))
+    return TrainingSet(labels, inputs, dataset.n_classes)
 
 
 def share(curve: Curve, labels: IntArray, n_clients: int, *, seed: int, run: int) -> Shared:
@@ -128,4 +141,4 @@ def shares(curve: Curve, placement: Placement, products: FloatArray) -> csr_arra
 def answered(curve: Curve, n_rounds: int, n_clients: int, *, seed: int, run: int) -> BoolArray:
     """Who answers in each round of one curve: (rounds, N)."""
     rng = stream(seed, "stragglers", run)
-    return Bernoulli(curve.straggler_prob).answered(n_rounds, n_clients, rng=rng)
+    return curve.straggler_model.answered(n_rounds, n_clients, rng=rng)

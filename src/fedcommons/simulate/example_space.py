@@ -37,7 +37,7 @@ def simulate_run(
     curves: Sequence[Curve],
     *,
     n_clients: int,
-    class_size: int,
+    class_size: int | None,
     n_rounds: int,
     seed: int,
     run: int,
@@ -49,6 +49,7 @@ def simulate_run(
     C, M, L, T = len(curves), len(data.labels), dataset.n_classes, n_rounds
     shared = draws.share_all(curves, data.labels, n_clients, seed=seed, run=run)
     probs = [c.straggler_prob for c in curves]
+    absences = [(c.stragglers, c.mean_absence, c.straggler_prob) for c in curves]
     records = [id(s) for s in shared]  # one for all curves that share alike
     codes = list(zip(records, (c.code for c in curves), probs, strict=True))
     shares = np.stack(
@@ -58,7 +59,7 @@ def simulate_run(
         )
     )
     answered = np.stack(
-        _once_each(probs, lambda k: draws.answered(curves[k], T, n_clients, seed=seed, run=run)),
+        _once_each(absences, lambda k: draws.answered(curves[k], T, n_clients, seed=seed, run=run)),
         axis=1,
     )
     fresh, remembered = _weights(curves, answered)

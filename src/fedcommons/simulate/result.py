@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from fedcommons.checks import FloatArray
+from fedcommons.checks import BoolArray, FloatArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class RunResult:
 
     Attributes:
         correct: (C, T + 1) test examples that the model of each round gets right, the initial
-            model first.
+            model first; -1 once the curve has diverged.
         second_moment: (C, T) |g^|^2 of the estimate of each round.
         second_moment_exact: (C, T) its mean over the stragglers of that round, given the model.
         gradient_norm2: (C, T) |g|^2 of the full gradient.
@@ -34,6 +34,20 @@ class RunResult:
     projection: FloatArray
     heterogeneity: FloatArray
     theory: FloatArray
+
+    @property
+    def diverged(self) -> BoolArray:
+        """(C,) whether the curve was lost to NaN or infinity; its `correct` is -1 from there on."""
+        return np.asarray((self.correct < 0).any(axis=1))
+
+    def marked(self) -> RunResult:
+        """With -1 for `correct` from the first step on that is not finite."""
+        lost = np.logical_or.accumulate(~np.isfinite(self.second_moment), axis=1)
+        if not lost.any():
+            return self
+        correct = self.correct.copy()
+        correct[:, 1:][lost] = -1
+        return replace(self, correct=correct)
 
     @staticmethod
     def names() -> tuple[str, ...]:

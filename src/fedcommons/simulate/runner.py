@@ -1,7 +1,9 @@
-"""Running a study: runs in parallel, each written when it is done.
+"""Running a study: blocks of runs in parallel, each run written when its block is done.
 
-A run depends on the study and its number alone, so the results do not depend on the number of
-workers, on their order, or on how often the study was interrupted and resumed.
+A block depends on the study and its number alone, so the results do not depend on the number of
+workers, on their order, or on how often the study was interrupted and resumed. Where the paper's
+setting is all there is, a block is a run; a larger block is computed whole, and runs past the
+study's last are kept for a longer one.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
@@ -24,13 +27,19 @@ from threadpoolctl import threadpool_limits
 
 from fedcommons import checks, datasets
 from fedcommons.datasets import Dataset
-from fedcommons.errors import FedcommonsError, StudyError
-from fedcommons.simulate import example_space, primal
+from fedcommons.errors import DataError, FedcommonsError, StudyError
+from fedcommons.simulate import batched, example_space, models, primal
+from fedcommons.simulate import cluster as clusters
 from fedcommons.simulate.draws import TrainingSet
 from fedcommons.simulate.folder import Folder
+from fedcommons.simulate.result import RunResult
 from fedcommons.simulate.scoring import Evaluation
 from fedcommons.simulate.studies import Study
+from fedcommons.streams import stream
 from fedcommons.tasks.softmax import SoftmaxRegression
+
+HELD_OUT = 6  # one of so many training examples is held out to choose rates on
+TUNING_RUNS = 1_000_000  # the number of the first run that rates are tuned on
 
 
 def run_study(
@@ -38,56 +47,86 @@ def run_study(
     folder: Folder,
     *,
     workers: int | None = None,
+    cluster: str | None = None,
     on_progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> int:
     """Do the runs of the study that the folder does not have yet; how many these were.
 
-    `on_progress(done, total)` is called at the start and after every run, with the runs that were
-    there already counted as done.
+    `on_progress(done, total)` is called at the start and after every block, with the runs that
+    were there already counted as done. `cluster` names a Dask cluster to work on instead of
+    processes (`simulate.cluster`).
     """
     n_workers = checks.integer(
         "workers", (os.cpu_count() or 1) if workers is None else workers, low=1
     )
-    digest = study.digest
-    missing = [run for run in range(study.runs) if not folder.has_run(run, digest)]
-    done = study.runs - len(missing)
+    todo = missing_blocks(study, folder)
+    n_missing = sum(todo.values())
+    done = study.runs - n_missing
     on_progress(done, study.runs)
-    if n_workers == 1 or len(missing) <= 1:
-        for run in missing:
-            _one_run(study, folder, run)
-            done += 1
-            on_progress(done, study.runs)
-        return len(missing)
+
+    def advance(block: int) -> None:
+        nonlocal done
+        done += todo[block]
+        on_progress(done, study.runs)
+
+    if cluster is not None:
+        for block, results in clusters.compute(compute_block, study, list(todo), address=cluster):
+            write_block(study, folder, results)
+            advance(block)
+    elif n_workers == 1 or len(todo) <= 1:
+        for block in todo:
+            _one_block(study, folder, block)
+            advance(block)
+    else:
+        _in_processes(study, folder, list(todo), n_workers, advance)
+    return n_missing
+
+
+def missing_blocks(study: Study, folder: Folder) -> dict[int, int]:
+    """The blocks with runs that the folder does not have: number -> how many of its runs."""
+    digest, size = study.digest, study.block_size
+    missing = [run for run in range(study.runs) if not folder.has_run(run, digest)]
+    return dict(Counter(run // size for run in missing))
+
+
+def _in_processes(
+    study: Study,
+    folder: Folder,
+    blocks: Sequence[int],
+    n_workers: int,
+    advance: Callable[[int], None],
+) -> None:
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(
-        min(n_workers, len(missing)),
+        min(n_workers, len(blocks)),
         mp_context=context,
         initializer=_end_with_parent,
         initargs=(os.getpid(),),
     )
-    waiting: set[Future[None]] = set()
-    todo = iter(missing)
+    waiting: dict[Future[None], int] = {}
+    todo = iter(blocks)
+
+    def submit(n: int) -> None:
+        for block in itertools.islice(todo, n):
+            waiting[pool.submit(_one_block, study, folder, block)] = block
+
     try:
-        # Only a few runs are queued at a time, so that an interruption waits for little.
+        # Only a few blocks are queued at a time, so that an interruption waits for little.
         with _interrupts_blocked():  # the workers start here
-            for run in itertools.islice(todo, 2 * n_workers):
-                waiting.add(pool.submit(_one_run, study, folder, run))
+            submit(2 * n_workers)
         while waiting:
-            finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            finished, _ = wait(waiting, return_when=FIRST_COMPLETED)
             for future in finished:
                 future.result()
-                done += 1
-                on_progress(done, study.runs)
-                for run in itertools.islice(todo, 1):
-                    waiting.add(pool.submit(_one_run, study, folder, run))
+                advance(waiting.pop(future))
+                submit(1)
     except BrokenProcessPool:
         raise FedcommonsError(
-            f"a worker process ended unexpectedly after {done} of {study.runs} runs; "
-            "the finished runs are kept: run the same command again to go on"
+            "a worker process ended unexpectedly; the finished runs are kept: run the same "
+            "command again to go on"
         ) from None
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-    return len(missing)
 
 
 @contextlib.contextmanager
@@ -115,6 +154,10 @@ def check_fits(study: Study, dataset: Dataset) -> None:
     """Refuse a study that its dataset cannot feed, before anything is written."""
     if not len(dataset.y_test):
         raise StudyError(f"dataset {study.dataset} must have test examples, got none")
+    if len(np.unique(dataset.y_train)) < 2:
+        raise DataError(f"dataset {study.dataset} must have at least two classes, got one")
+    for name in sorted({curve.model for curve in study.curves}):
+        models.load(name, dataset.x_train.shape[1:], dataset.n_classes)
     smallest = int(np.bincount(dataset.y_train, minlength=dataset.n_classes).min())
     if study.class_size > smallest:
         raise StudyError(
@@ -128,31 +171,99 @@ def load_dataset(name: str) -> Dataset:
     return datasets.mnist() if name == "mnist" else datasets.load(name)
 
 
+def study_data(study: Study) -> Dataset:
+    """The dataset as the study uses it: the pool that runs draw from, and what they are tested on.
+
+    With tuning, a sixth of each class is held out of the pool: rates are chosen on it, and no run
+    trains on it. `test_size` examples of the test set, the same for all runs, if it is given.
+    """
+    return _study_data(study.dataset, study.pool, study.test_size, study.seed)
+
+
 @functools.lru_cache(maxsize=1)
-def _data(name: str) -> tuple[Dataset, Evaluation]:
-    dataset = load_dataset(name)
-    return dataset, Evaluation(dataset)
+def _study_data(name: str, pool: str, test_size: int, seed: int) -> Dataset:
+    data = load_dataset(name)
+    x, y, x_test, y_test = data.x_train, data.y_train, data.x_test, data.y_test
+    if pool != "all":
+        held_out = np.zeros(len(y), np.bool_)
+        rng = stream(seed, "held out")
+        for label in range(data.n_classes):
+            members = np.flatnonzero(y == label)
+            held_out[rng.choice(members, len(members) // HELD_OUT, replace=False)] = True
+        if pool == "tuning":
+            x_test, y_test = x[held_out], y[held_out]
+        x, y = x[~held_out], y[~held_out]
+    if 0 < test_size < len(y_test):
+        some = np.sort(stream(seed, "test").choice(len(y_test), test_size, replace=False))
+        x_test, y_test = x_test[some], y_test[some]
+    return Dataset(data.name, x, y, x_test, y_test)
 
 
-def _one_run(study: Study, folder: Folder, run: int) -> None:
+@functools.lru_cache(maxsize=1)
+def _evaluation(name: str, pool: str, test_size: int, seed: int) -> Evaluation:
+    return Evaluation(_study_data(name, pool, test_size, seed))
+
+
+def _one_block(study: Study, folder: Folder, block: int) -> None:
+    write_block(study, folder, compute_block(study, block))
+
+
+def write_block(study: Study, folder: Folder, results: Mapping[int, RunResult]) -> None:
+    for run, result in results.items():
+        folder.write_run(run, study.digest, result)
+
+
+def compute_block(study: Study, block: int) -> dict[int, RunResult]:
+    """The runs of one block, by their numbers."""
+    size = study.block_size
+    runs = range(block * size, (block + 1) * size)
+    # Rates are tuned on runs of their own.
+    numbers = [run + TUNING_RUNS if study.pool == "tuning" else run for run in runs]
+    settings: dict[str, Any] = {
+        "n_clients": study.clients,
+        "class_size": study.class_size or None,
+        "n_rounds": study.rounds,
+        "seed": study.seed,
+    }
     # One BLAS thread: runs are what is parallel, and the numbers must not depend on the machine's
     # idea of how many threads to use.
     with threadpool_limits(1):
-        dataset, test = _data(study.dataset)
-        settings: dict[str, Any] = {
-            "n_clients": study.clients,
-            "class_size": study.class_size,
-            "n_rounds": study.rounds,
-            "seed": study.seed,
-            "run": run,
-        }
+        dataset = study_data(study)
+        together = study.batched_curves
+        apart = tuple(curve for curve in study.curves if curve not in together)
+        first: list[RunResult | None] = [None] * size
         if study.engine == "primal":
-            result = primal.simulate_run(dataset, _softmax_task, study.curves, **settings)
-        else:
-            result = example_space.simulate_run(
-                dataset, test, study.curves, theory_for=study.theory_curves, **settings
-            )
-    folder.write_run(run, study.digest, result)
+            first = [
+                primal.simulate_run(dataset, _softmax_task, apart, **settings, run=run)
+                for run in numbers
+            ]
+        elif apart:
+            test = _evaluation(study.dataset, study.pool, study.test_size, study.seed)
+            theory = study.theory_curves
+            first = [
+                example_space.simulate_run(
+                    dataset, test, apart, theory_for=theory, **settings, run=run
+                )
+                for run in numbers
+            ]
+        second: list[RunResult | None] = [None] * size
+        if together:
+            second = list(batched.simulate_block(dataset, together, **settings, runs=numbers))
+    order = [(*apart, *together).index(curve) for curve in study.curves]
+    return {
+        run: _merged(a, b, order).marked() for run, a, b in zip(runs, first, second, strict=True)
+    }
+
+
+def _merged(first: RunResult | None, second: RunResult | None, order: Sequence[int]) -> RunResult:
+    """The curves of both in the study's order; what the theory asks for is in the first."""
+    parts = [part for part in (first, second) if part is not None]
+    merged = {
+        name: np.concatenate([getattr(part, name) for part in parts])[order]
+        for name in RunResult.names()
+        if name != "theory"
+    }
+    return RunResult(**merged, theory=parts[0].theory)
 
 
 def _softmax_task(dataset: Dataset, data: TrainingSet) -> SoftmaxRegression:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import os
@@ -10,17 +9,20 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from importlib import resources
+from importlib import metadata, resources
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import numpy as np
 
 from fedcommons import checks
 from fedcommons.errors import ArgumentError, DataError, StudyError
+from fedcommons.simulate import batched, grids, models, written_curves
 from fedcommons.simulate.curves import Curve
+from fedcommons.simulate.written_curves import CURVE_KEYS, choices, known_keys
 
-ENGINES = ("example-space", "primal")
+ENGINES = ("example-space", "batched", "primal")
+POOLS = ("all", "tuning", "tuned")
 KINDS = ("curves", "scalar-products", "grid", "heterogeneity", "second-moment")
 STUDY_KEYS = (
     "name",
@@ -31,24 +33,15 @@ STUDY_KEYS = (
     "runs",
     "seed",
     "engine",
+    "test_size",
+    "tune",
+    "tune_runs",
     "learning_rate",
     "decay",
     "figure",
+    "grid",
 )
-CURVE_KEYS = {  # key in the file -> field of a curve
-    "partition": "partition",
-    "alpha": "alpha",
-    "p": "straggler_prob",
-    "c": "proportion",
-    "d": "copies",
-    "code": "code",
-    "estimator": "estimator",
-    "warm": "warm",
-    "learning_rate": "learning_rate",
-    "decay": "decay",
-}
-FIELD_TYPES: dict[str, type] = get_type_hints(Curve)
-TYPE_NAMES = {float: "a number", int: "an integer", str: "a string", bool: "true or false"}
+EXAMPLE_SPACE_UP_TO = 500  # examples of a class: above that the products of all pairs are too many
 FIGURE_KEYS = ("name", "kind", "title", "curves", *CURVE_KEYS)
 ENGINE_VERSION = 3  # raised when the numbers that a study gives change
 FIGURE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -90,26 +83,69 @@ class Study:
     seed: int = 0
     engine: str = "example-space"
     dataset_digest: str = ""
+    test_size: int = 0
+    tune: bool = False
+    tune_runs: int = 3
+    pool: str = "all"
+    model_digest: str = ""
 
     def __post_init__(self) -> None:
-        for name, low in (("clients", 1), ("class_size", 1), ("rounds", 1), ("runs", 1)):
+        for name, low in (("clients", 1), ("class_size", 0), ("rounds", 1), ("runs", 1)):
             checks.integer(name, getattr(self, name), low=low)
-        checks.integer("seed", self.seed, low=0)
+        for name, low in (("seed", 0), ("test_size", 0), ("tune_runs", 1)):
+            checks.integer(name, getattr(self, name), low=low)
+        if self.pool not in POOLS:
+            raise ArgumentError(f"pool must be one of {', '.join(POOLS)}, got {self.pool!r}")
         if self.engine not in ENGINES:
             raise ArgumentError(f"engine must be one of {', '.join(ENGINES)}, got {self.engine!r}")
-        if self.engine == "primal" and self.theory_curves:
-            raise ArgumentError(
-                "engine must be example-space for figures of the kinds scalar-products and "
-                "second-moment, got primal"
-            )
+        self._check_engine()
         if not self.figures:
-            raise ArgumentError("figure must be given at least once, got none")
+            raise ArgumentError("figure or grid must be given at least once, got none")
         for curve in self.curves:
             if curve.copies > self.clients - 1:
                 raise ArgumentError(
                     f"d must be in {{0, ..., {self.clients - 1}}} for {self.clients} clients, "
                     f"got {curve.copies}"
                 )
+            if curve.algorithm == "fractional_repetition" and self.clients % (curve.copies + 1):
+                raise ArgumentError(
+                    f"d + 1 must divide the {self.clients} clients for fractional_repetition, "
+                    f"got d = {curve.copies}"
+                )
+
+    def _check_engine(self) -> None:
+        if self.engine != "example-space" and self.theory_curves:
+            raise ArgumentError(
+                "engine must be example-space for figures of the kinds scalar-products and "
+                f"second-moment, got {self.engine}"
+            )
+        for curve in self.curves if self.engine == "primal" else self.theory_curves:
+            if not curve.in_example_space:
+                raise ArgumentError(
+                    "the primal engine and figures of the kinds scalar-products and second-moment "
+                    "are for softmax, coded_gd, full batches and a known p, "
+                    f"got {curve.key}"
+                )
+
+    @property
+    def batched_curves(self) -> tuple[Curve, ...]:
+        """The curves for the batched engine: what the paper's setting is too narrow for."""
+        if self.engine == "primal":
+            return ()
+        large = self.class_size == 0 or self.class_size > EXAMPLE_SPACE_UP_TO
+        asked = self.theory_curves
+        return tuple(
+            curve
+            for curve in self.curves
+            if self.engine == "batched"
+            or not curve.in_example_space
+            or (large and curve not in asked)
+        )
+
+    @property
+    def block_size(self) -> int:
+        """How many runs are computed together."""
+        return batched.block_size(len(self.batched_curves), self.class_size)
 
     @property
     def curves(self) -> tuple[Curve, ...]:
@@ -137,6 +173,15 @@ class Study:
             "curves": [curve.key for curve in self.curves],
             "theory": sorted(curve.key for curve in self.theory_curves),
         }
+        if self.batched_curves:
+            content["block"] = self.block_size
+        if self.test_size:
+            content["test_size"] = self.test_size
+        if self.pool != "all":
+            content["pool"] = self.pool
+        if any(models.needs_torch(curve.model) for curve in self.curves):
+            content["torch"] = _version("torch")
+            content["model"] = self.model_digest
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def as_dict(self) -> dict[str, Any]:
@@ -196,8 +241,12 @@ def load(path: str | os.PathLike[str]) -> Study:
         raise StudyError(f"study {path}: {error}") from None
     if study.dataset == "mnist":
         return study
-    data = Path(path).parent / study.dataset  # relative to the study file
-    return replace(study, dataset=str(data.resolve()), dataset_digest=_content_digest(data))
+    return with_data(study, Path(path).parent / study.dataset)  # relative to the study file
+
+
+def with_data(study: Study, path: Path) -> Study:
+    """The study on the dataset at this path."""
+    return replace(study, dataset=str(path.resolve()), dataset_digest=_content_digest(path))
 
 
 def paper() -> Study:
@@ -208,7 +257,7 @@ def paper() -> Study:
 
 def parse(content: Mapping[str, Any]) -> Study:
     """A study from the content of a study file."""
-    _known_keys(content, STUDY_KEYS, "the study")
+    known_keys(content, STUDY_KEYS, "the study")
     if "name" not in content:
         raise StudyError("the study must have the key 'name'")
     shared = {key: content[key] for key in ("learning_rate", "decay") if key in content}
@@ -219,9 +268,18 @@ def parse(content: Mapping[str, Any]) -> Study:
         raise StudyError(f"dataset must be a name or a path, got {content['dataset']!r}")
     settings = {
         key: content[key]
-        for key in ("dataset", "clients", "class_size", "rounds", "runs", "seed", "engine")
+        for key in (
+            *("dataset", "clients", "class_size", "rounds", "runs", "seed", "engine"),
+            *("test_size", "tune", "tune_runs"),
+        )
         if key in content
     }
+    if settings.get("class_size") == "all":
+        settings["class_size"] = 0
+    elif settings.get("class_size") == 0:
+        raise StudyError('class_size must be an integer >= 1 or "all", got 0')
+    if type(settings.get("tune", False)) is not bool:
+        raise StudyError(f"tune must be true or false, got {settings['tune']!r}")
     for entry in entries:
         if not isinstance(entry, Mapping):
             raise StudyError(f"figures must be written as [[figure]], got {entry!r}")
@@ -229,11 +287,41 @@ def parse(content: Mapping[str, Any]) -> Study:
     for name in names:
         if names.count(name) > 1:
             raise StudyError(f"figure names must differ, got {name!r} twice")
-    return Study(
-        name=str(content["name"]),
-        figures=tuple(_figure(entry, shared) for entry in entries),
-        **settings,
+    tune = settings.get("tune", False)
+    figures = tuple(_figure(entry, shared) for entry in entries)
+    figures += _grid_figures(content.get("grid", []), shared, tune=tune)
+    rates = {line.curve.learning_rate for figure in figures for line in figure.lines}
+    if tune and len(rates) < 2:
+        raise StudyError(f"tune must have several values of learning_rate, got {sorted(rates)}")
+    study = Study(name=str(content["name"]), figures=figures, **settings)
+    return replace(study, model_digest=_model_digest(study))
+
+
+def _grid_figures(tables: Any, shared: Mapping[str, Any], *, tune: bool) -> tuple[Figure, ...]:
+    if isinstance(tables, Mapping):
+        tables = [tables]
+    if not isinstance(tables, list) or not all(isinstance(table, Mapping) for table in tables):
+        raise StudyError(f"a grid must be written as [grid] or [[grid]], got {tables!r}")
+    found = grids.figures(grids.curves(tables, shared), tune=tune)
+    return tuple(
+        Figure(name, "curves", title, tuple(Line(label, curve) for label, curve in lines))
+        for name, title, lines in found
     )
+
+
+def _model_digest(study: Study) -> str:
+    """The SHA-256 of the files that define models by import path; empty without any."""
+    paths = sorted({curve.model for curve in study.curves} - set(models.NAMES))
+    if not paths:
+        return ""
+    return hashlib.sha256("\0".join(map(models.source, paths)).encode()).hexdigest()
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "none"
 
 
 def _content_digest(path: Path) -> str:
@@ -251,7 +339,7 @@ def _content_digest(path: Path) -> str:
 def _figure(entry: Mapping[str, Any], shared: Mapping[str, Any]) -> Figure:
     name = entry.get("name")
     where = f"[[figure]] {name!r}"
-    _known_keys(entry, FIGURE_KEYS, where)
+    known_keys(entry, FIGURE_KEYS, where)
     for key in ("name", "kind", "curves"):
         if key not in entry:
             raise StudyError(f"{where} must have the key {key!r}")
@@ -268,48 +356,9 @@ def _figure(entry: Mapping[str, Any], shared: Mapping[str, Any]) -> Figure:
     for written in entry["curves"]:
         if not isinstance(written, Mapping):
             raise StudyError(f"{where}: each curve must be a table, got {written!r}")
-        _known_keys(written, ("label", *CURVE_KEYS), f"a curve of {where}")
+        known_keys(written, ("label", *CURVE_KEYS), f"a curve of {where}")
         if "label" not in written:
             raise StudyError(f"a curve of {where} must have the key 'label'")
-        for choice in _choices({**base, **written}):
-            lines.append(Line(str(written["label"]), _curve(choice, where)))  # noqa: PERF401
+        for choice in choices({**base, **written}):
+            lines.append(Line(str(written["label"]), written_curves.curve(choice, where)))  # noqa: PERF401
     return Figure(str(name), entry["kind"], str(entry.get("title", name)), tuple(lines))
-
-
-def _choices(options: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
-    """One choice for each combination of the keys that are lists."""
-    choices: list[dict[str, Any]] = [{}]
-    for key, value in options.items():
-        values = value if isinstance(value, list) else [value]
-        if not values:
-            raise StudyError(f"{key} must have at least one value, got an empty list")
-        choices = [{**choice, key: v} for choice in choices for v in values]
-    return choices
-
-
-def _curve(choice: Mapping[str, Any], where: str) -> Curve:
-    fields = {CURVE_KEYS[key]: value for key, value in choice.items() if key in CURVE_KEYS}
-    if fields.get("partition") != "dirichlet":
-        fields.pop("alpha", None)
-    if "partition" not in fields:
-        raise StudyError(f"{where} must have the key 'partition'")
-    for key, field in CURVE_KEYS.items():
-        if field not in fields:
-            continue
-        value, wanted = fields[field], FIELD_TYPES[field]
-        if wanted is float and type(value) is int:
-            fields[field] = value = float(value)
-        if type(value) is not wanted:
-            raise StudyError(f"{where}: {key} must be {TYPE_NAMES[wanted]}, got {value!r}")
-    try:
-        return Curve(**fields)
-    except ArgumentError as error:
-        raise StudyError(f"{where}: {error}") from None
-
-
-def _known_keys(entry: Mapping[str, Any], known: Iterable[str], where: str) -> None:
-    for key in entry:
-        if key not in known:
-            near = difflib.get_close_matches(key, list(known), n=1, cutoff=0.5)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}"
-            raise StudyError(f"unknown key {key!r} in {where}{hint}")

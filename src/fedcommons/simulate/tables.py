@@ -19,47 +19,64 @@ LATE = 10  # from this round on a good method has caught up
 
 
 class _Moments:
-    """Mean and standard error over runs, in one pass and in the order of the runs (Welford)."""
+    """Mean and standard error over runs, in one pass and in the order of the runs (Welford).
 
-    def __init__(self) -> None:
-        self.n = 0
-        self.mean: FloatArray | float = 0.0
-        self.sum2: FloatArray | float = 0.0
+    Values have curves on the first axis; a run counts only for the curves that did not diverge.
+    """
 
-    def add(self, values: FloatArray) -> None:
-        self.n += 1
-        delta = values - self.mean
-        self.mean = self.mean + delta / self.n
-        self.sum2 = self.sum2 + delta * (values - self.mean)
+    def __init__(self, n_curves: int) -> None:
+        self.n = np.zeros(n_curves)
+        self._mean: FloatArray | float = 0.0
+        self._sum2: FloatArray | float = 0.0
+
+    def add(self, values: FloatArray, counts: BoolArray) -> None:
+        self.n += counts
+        over = (slice(None), *[None] * (values.ndim - 1))
+        n, counts = np.maximum(self.n, 1)[over], counts[over]
+        delta = np.where(counts, values - self._mean, 0.0)
+        self._mean = self._mean + delta / n
+        self._sum2 = self._sum2 + np.where(counts, delta * (values - self._mean), 0.0)
+
+    def _where(self, at_least: int, values: FloatArray | float) -> FloatArray:
+        """NaN for the curves of too few runs."""
+        values = np.array(values)
+        values[self.n < at_least] = np.nan
+        return values
+
+    @property
+    def mean(self) -> FloatArray:
+        return self._where(1, self._mean)
 
     @property
     def sem(self) -> FloatArray:
         """NaN for a single run."""
-        if self.n < 2:
-            return np.full_like(np.asarray(self.sum2), np.nan)
-        return np.sqrt(np.asarray(self.sum2) / (self.n - 1) / self.n)
+        n = self.n[(slice(None), *[None] * (np.ndim(self._sum2) - 1))]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return self._where(2, np.sqrt(np.asarray(self._sum2) / (n - 1) / n))
 
 
 def build(study: Study, folder: Folder, n_test: int) -> None:
     """Write curves.parquet and runs.parquet from the finished runs, one run at a time."""
     measures = ("accuracy", "second_moment", "second_moment_exact", "gradient_norm2")
-    moments = {name: _Moments() for name in (*measures, "heterogeneity", "theory")}
     digest, curves = study.digest, study.curves
+    names = (*measures, "heterogeneity", "theory")
+    moments = {name: _Moments(len(curves)) for name in names}
     keys = [curve.key for curve in curves]
     asked = [k for k, curve in enumerate(curves) if curve in study.theory_curves]
 
     def run_tables() -> Iterator[pyarrow.Table]:
         for run in range(study.runs):
             result = _with_theory_for_all(folder.read_run(run, digest), asked)
-            accuracy = result.correct / n_test
-            moments["accuracy"].add(accuracy)
+            counts = ~result.diverged
+            accuracy = np.where(result.correct < 0, np.nan, result.correct / n_test)
+            moments["accuracy"].add(accuracy, counts)
             for name in ("second_moment", "second_moment_exact", "gradient_norm2"):
                 values = getattr(result, name)
                 # There is no estimate after the last round.
                 nothing = np.full((len(values), 1), np.nan)
-                moments[name].add(np.concatenate([values, nothing], axis=1))
-            moments["heterogeneity"].add(result.heterogeneity)
-            moments["theory"].add(result.theory)
+                moments[name].add(np.concatenate([values, nothing], axis=1), counts)
+            moments["heterogeneity"].add(result.heterogeneity, counts)
+            moments["theory"].add(result.theory, counts)
             yield _run_table(run, keys, accuracy, result)
 
     folder.write_tables("runs.parquet", run_tables())
@@ -76,7 +93,7 @@ def _with_theory_for_all(result: RunResult, asked: list[int]) -> RunResult:
 def _curve_table(study: Study, moments: dict[str, _Moments]) -> pyarrow.Table:
     """One row per figure, line and round."""
     place = {curve: k for k, curve in enumerate(study.curves)}
-    mean = {name: np.asarray(of.mean) for name, of in moments.items()}
+    mean = {name: of.mean for name, of in moments.items()}
     sem = {name: of.sem for name, of in moments.items()}
     columns: dict[str, list[Any]] = {}
 
@@ -102,7 +119,29 @@ def _curve_table(study: Study, moments: dict[str, _Moments]) -> pyarrow.Table:
                 add(f"{name}_mean", [*mean["theory"][k, :, j], np.nan])
                 add(f"{name}_sem", [*sem["theory"][k, :, j], np.nan])
             add("runs", [study.runs] * n_rows)
+            add("diverged", [study.runs - int(moments["accuracy"].n[k])] * n_rows)
     return pyarrow.table(columns)
+
+
+def last_round(folder: Folder) -> list[dict[str, Any]]:
+    """What every line reached: figure, label, p, accuracy, its standard error, runs, diverged."""
+    table = folder.read_table("curves.parquet")
+    names = ("figure", "label", "p", "round", "runs", "diverged", "accuracy_mean", "accuracy_sem")
+    rows = table.select(names).to_pylist()
+    last = max(row["round"] for row in rows)
+    return [
+        {
+            **{name: row[name] for name in ("figure", "label", "p", "runs", "diverged")},
+            "accuracy": _or_none(row["accuracy_mean"]),
+            "sem": _or_none(row["accuracy_sem"]),
+        }
+        for row in rows
+        if row["round"] == last
+    ]
+
+
+def _or_none(value: float) -> float | None:
+    return value if np.isfinite(value) else None
 
 
 SUMMARIES = (
@@ -186,6 +225,7 @@ def _run_table(run: int, keys: list[str], accuracy: FloatArray, result: RunResul
             "run": np.full(len(keys), run),
             "curve": keys,
             **_summaries(accuracy, result),
+            "diverged": result.diverged,
             "late_accuracies": pyarrow.FixedSizeListArray.from_arrays(
                 pyarrow.array(late.ravel()), late.shape[1]
             ),

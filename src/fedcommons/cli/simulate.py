@@ -1,0 +1,142 @@
+"""`fedcommons simulate`: a study of your own, on your data, with your model."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedcommons.cli import exit_codes, terminal
+from fedcommons.cli.reproduce import run_and_report
+from fedcommons.errors import ArgumentError
+from fedcommons.simulate import cluster as clusters
+from fedcommons.simulate import estimate, provenance, runner, studies, tuning
+from fedcommons.simulate.folder import Folder
+from fedcommons.simulate.studies import Study
+
+LONG = 3600.0  # seconds: a study that takes longer is asked about first
+
+
+def simulate(
+    study: Annotated[Path | None, typer.Argument(help="A study file (TOML).")] = None,
+    example: Annotated[
+        bool, typer.Option("--example", help="Print a study to start from.")
+    ] = False,
+    runs: Annotated[int | None, typer.Option(help="Runs to average over.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Root seed of every random draw.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Results folder; by default results/NAME.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Another dataset: mnist, .npz, .parquet, an IDX folder.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes; by default one a core.")] = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="A Dask cluster: its scheduler's address, or local:2.")
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Run it even if it takes more than an hour.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+) -> None:
+    """Run a study of your own: tables, figures and a report, in a results folder.
+
+    What is interrupted goes on where it was when the same command is given again; more runs are
+    added to those that are there. A study that would take more than an hour is asked about first;
+    without a terminal it needs --yes (else exit code 2, and nothing is run).
+
+    Example: fedcommons simulate --example > study.toml && fedcommons simulate study.toml
+    """
+    if example:
+        typer.echo(_example(), nl=False)
+        return
+    if study is None:
+        raise ArgumentError("study must be given: a file such as --example prints")
+    chosen = studies.load(study)
+    if data is not None:
+        chosen = _on(chosen, data)
+    chosen = replace(
+        chosen,
+        runs=chosen.runs if runs is None else runs,
+        seed=chosen.seed if seed is None else seed,
+    )
+    folder = Folder(out if out is not None else Path("results") / _file_name(chosen.name))
+    if cluster is not None:
+        clusters.check(cluster)
+    first = tuning.tuning_study(chosen) if chosen.tune else chosen
+    runner.check_fits(first, runner.study_data(first))
+    before = Folder(folder.path.with_name(f"{folder.path.name}-tuning"))
+    if not yes and cluster is None:
+        _ask_if_long(chosen, folder, before, workers)
+    about: dict[str, Any] = {}
+    if chosen.tune:
+        chosen, tried = _tuned(chosen, before, workers=workers, cluster=cluster)
+        about = {"tuning": tried}
+    run_and_report(
+        chosen,
+        folder,
+        workers=workers,
+        cluster=cluster,
+        as_json=as_json,
+        about=about,
+        show_lines=True,
+    )
+
+
+def _example() -> str:
+    return (resources.files("fedcommons.simulate") / "example.toml").read_text(encoding="utf-8")
+
+
+def _file_name(name: str) -> str:
+    return "".join(c if c.isalnum() or c in "._-" else "-" for c in name) or "study"
+
+
+def _on(study: Study, data: str) -> Study:
+    if data == "mnist":
+        return replace(study, dataset="mnist", dataset_digest="")
+    return studies.with_data(study, Path(data))
+
+
+def _ask_if_long(study: Study, folder: Folder, before: Folder, workers: int | None) -> None:
+    n_workers = workers or os.cpu_count() or 1
+    if study.tune:
+        first, second = tuning.tuning_study(study), tuning.untuned(study)
+        parts = [(first, before), (second, None)]  # of what is to come, nothing is known
+    else:
+        parts = [(study, folder)]
+    left = LONG
+    total = 0.0
+    for part, where in parts:
+        n_blocks = _n_missing(part, where)
+        total += estimate.seconds(part, n_blocks, n_workers, at_most=left)
+        left = max(0.0, LONG - total)
+    if total < LONG:
+        return
+    words = f"this study will take about {estimate.in_words(total)} with {n_workers} processes"
+    if not sys.stdin.isatty():
+        raise ArgumentError(f"{words}: give --yes to run it, or fewer runs, rounds or settings")
+    if not typer.confirm(f"fedcommons: {words}. Run it?"):
+        raise typer.Exit(exit_codes.INTERRUPTED)
+
+
+def _n_missing(study: Study, folder: Folder | None) -> int:
+    if folder is None or not folder.runs.exists():
+        return -(-study.runs // study.block_size)
+    return len(runner.missing_blocks(study, folder))
+
+
+def _tuned(
+    study: Study, folder: Folder, *, workers: int | None, cluster: str | None
+) -> tuple[Study, list[dict[str, Any]]]:
+    """The study with every line's best rate, from a results folder of its own."""
+    tried = tuning.tuning_study(study)
+    with folder.opened(tried), terminal.resumable(folder.path):
+        folder.begin(tried, provenance.about(provenance.command_line()))
+        with terminal.progress(f"{len(tried.curves)} rates to choose from, runs") as bar:
+            runner.run_study(tried, folder, workers=workers, cluster=cluster, on_progress=bar)
+        return tuning.choose(study, folder, len(runner.study_data(tried).y_test))

@@ -1,0 +1,36 @@
+"""Hybrid: the server collects what is shared and joins in, as a client that never straggles."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.sparse import csr_array, vstack
+
+from fedcommons.checks import BoolArray, FloatArray
+from fedcommons.estimators import Estimator, Weights
+from fedcommons.simulate.algorithms.algorithm import Algorithm, Federation, averaged, own_examples
+
+
+def _with_server(federation: Federation) -> csr_array:
+    """The clients' own examples, and in the last row all that is shared."""
+    return csr_array(
+        vstack([own_examples(federation), csr_array(federation.shareable[None] * 1.0)])
+    )
+
+
+def _weigh(estimator: Estimator, held: csr_array, answered: BoolArray, p: FloatArray) -> Weights:
+    server = np.ones((*answered.shape[:-1], 1), np.bool_)
+    return averaged(estimator, held, np.concatenate([answered, server], axis=-1), p)
+
+
+hybrid = Algorithm(
+    name="hybrid",
+    source="Yoshida, Nishio, Morikura, Yamamoto, Yonetani, ICC 2020 (Hybrid-FL)",
+    sharing="proportion",
+    several_steps=True,
+    batches=True,
+    estimators=False,
+    hold=_with_server,
+    weigh=_weigh,
+)
+"""Averaged like `fedavg` with one more member. Owners go on training on what they shared, so shared
+examples count twice when their owner answers."""

@@ -1,0 +1,32 @@
+"""Stochastic gradient coding: every example at d + 1 clients, whoever owned it."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from fedcommons.simulate.algorithms.algorithm import Algorithm, Federation, estimated
+from fedcommons.subsets import random_subsets
+
+
+def _spread(federation: Federation) -> csr_array:
+    """Each example at a uniformly random subset of d + 1 clients, with the weight 1/(d + 1)."""
+    M, holders = len(federation.owner), federation.copies + 1
+    rows = random_subsets(M, holders, federation.n_clients, rng=federation.rng)
+    weights = np.full(M * holders, 1 / holders)
+    columns = np.repeat(np.arange(M), holders)
+    return csr_array((weights, (rows.ravel(), columns)), shape=(federation.n_clients, M))
+
+
+stochastic_gradient_coding = Algorithm(
+    name="stochastic_gradient_coding",
+    source="Bitar, Wootters, El Rouayheb, IEEE JSAIT 1(1), 2020",
+    sharing="everything",
+    several_steps=False,
+    batches=True,
+    estimators=False,
+    hold=_spread,
+    weigh=estimated,
+)
+"""Scaled by 1/(1 - p), as `coded_gd`. The paper's placement is pairwise balanced; random subsets
+are so in expectation."""

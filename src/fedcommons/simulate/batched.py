@@ -1,0 +1,379 @@
+"""The general engine: any model and any algorithm, a block of runs and all their curves at once.
+
+A curve of a run is one element of a batch; elements with the same model and kind of work are
+trained together. Where the step is one weighted sum of gradients (one local step, nothing
+remembered) it is computed as one, over the run's M examples, and no client's answer is formed.
+Parameters and gradients are float32. Its products may round differently in another company, so a
+block is computed whole and always of the same runs (`block_size`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from fedcommons import coding, estimators, partition
+from fedcommons.checks import FloatArray, IntArray
+from fedcommons.datasets import Dataset
+from fedcommons.placement import Placement
+from fedcommons.simulate import draws, local_steps, models
+from fedcommons.simulate.algorithms import Federation, Local
+from fedcommons.simulate.curves import Curve
+from fedcommons.simulate.local_steps import Held
+from fedcommons.simulate.models import Model
+from fedcommons.simulate.result import THEORY, RunResult
+from fedcommons.streams import stream
+
+Float32 = npt.NDArray[np.float32]
+BLOCKS = (5, 2, 1)
+CLASS_SIZES_IN_BLOCK = 1200  # in all curves of a block: work enough to be fast
+EXAMPLES_AT_ONCE = 512  # whose gradients' norms are taken together
+
+
+def block_size(n_curves: int, class_size: int) -> int:
+    """How many runs are computed together: fewer if a run is work enough. 0 is the whole dataset.
+
+    1 without any curves for this engine.
+    """
+    if n_curves == 0 or class_size == 0:
+        return 1
+    return next((n for n in BLOCKS if n * n_curves * class_size <= CLASS_SIZES_IN_BLOCK), 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Element:
+    """One curve of one run.
+
+    Attributes:
+        run: its place in the block.
+        place: the curve's place among the curves.
+        shift: where the run's examples begin in the pool.
+        held: (N', M) loss weights.
+        fresh, remembered: (T, N') weights of answers.
+    """
+
+    curve: Curve
+    run: int
+    place: int
+    shift: int
+    held: csr_array
+    fresh: FloatArray
+    remembered: FloatArray
+
+    def holds(self, client: int) -> Held:
+        row = slice(self.held.indptr[client], self.held.indptr[client + 1])
+        return Held(self.held.indices[row].astype(np.int64) + self.shift, self.held.data[row])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Block:
+    """What the elements of a block share: the pool of their runs' examples, and the streams."""
+
+    x: Float32
+    y: IntArray
+    n_examples: int  # M, of a run
+    runs: Sequence[int]
+    seed: int
+
+    def batches(self, element: _Element, t: int, client: int) -> np.random.Generator:
+        """Curves of a run draw alike: the same client with as many examples has the same batch."""
+        return stream(self.seed, "batches", self.runs[element.run], t, client)
+
+
+def simulate_block(
+    dataset: Dataset,
+    curves: Sequence[Curve],
+    *,
+    n_clients: int,
+    class_size: int | None,
+    n_rounds: int,
+    seed: int,
+    runs: Sequence[int],
+) -> list[RunResult]:
+    """Train every curve of every run of the block."""
+    data = [draws.training_set(dataset, class_size, seed=seed, run=run) for run in runs]
+    M, R, C, T = len(data[0].labels), len(runs), len(curves), n_rounds
+    x = data[0].inputs if R == 1 else np.concatenate([d.inputs for d in data])
+    block = _Block(x, np.concatenate([d.labels for d in data]), M, runs, seed)
+    test_x, test_y = dataset.inputs("test"), dataset.y_test
+    correct = np.empty((R, C, T + 1), np.int32)
+    moment = np.empty((R, C, T))
+    het = np.empty((R, C, 3))
+    for name in sorted({curve.model for curve in curves}):
+        model = models.load(name, dataset.x_train.shape[1:], dataset.n_classes)
+        initial = [model.initial(rng=stream(seed, "model", run)) for run in runs]
+        elements = []
+        for r, run in enumerate(runs):
+            shared = draws.share_all(curves, data[r].labels, n_clients, seed=seed, run=run)
+            for k, curve in enumerate(curves):
+                if curve.model != name:
+                    continue
+                element = _element(
+                    curve, shared[k], model, initial[r], block,
+                    run=r, place=k, n_clients=n_clients, n_rounds=T,
+                )  # fmt: skip
+                elements.append(element)
+                het[r, k] = _heterogeneity(element, shared[k], data[r].labels)
+        for _, same in groupby(sorted(elements, key=_kind), key=_kind):
+            group = list(same)
+            train = _Training(group, block, model)
+            params = np.stack([initial[e.run] for e in group])
+            where = ([e.run for e in group], [e.place for e in group])
+            correct[(*where, 0)] = model.count_correct(params, test_x, test_y)
+            with np.errstate(over="ignore", invalid="ignore"):  # a curve may diverge
+                for t in range(T):
+                    estimate, step = train.estimate(t, params)
+                    params = params - step[:, None] * estimate
+                    moment[(*where, t)] = np.einsum(
+                        "ep,ep->e", estimate, estimate, dtype=np.float64
+                    )
+                    correct[(*where, t + 1)] = model.count_correct(params, test_x, test_y)
+    unknown, no_theory = np.full((C, T), np.nan), np.empty((0, T, len(THEORY)))
+    return [
+        RunResult(correct[r], moment[r], unknown, unknown, unknown, het[r], no_theory)
+        for r in range(R)
+    ]
+
+
+def _kind(element: _Element) -> tuple[Any, ...]:
+    """What elements that are trained together have in common."""
+    c = element.curve
+    remembers = estimators.ESTIMATORS[c.estimator].remembers
+    stateful = c.method.next_state is not None
+    if c.local_steps == 1 and not remembers and not stateful:
+        return ("sum", "", 1, c.batch_size, False, 0)
+    correction = c.algorithm if c.method.correction else ""
+    return ("clients", correction, c.local_steps, c.batch_size, remembers, element.held.shape[0])
+
+
+def _element(
+    curve: Curve,
+    shared: draws.Shared,
+    model: Model,
+    initial: Float32,
+    block: _Block,
+    *,
+    run: int,
+    place: int,
+    n_clients: int,
+    n_rounds: int,
+) -> _Element:
+    seed, number, shift = block.seed, block.runs[run], run * block.n_examples
+
+    def shares() -> csr_array:
+        owner_share = None
+        if curve.code == "owner-corrected":
+            owner_share = _owner_share(model, initial, block, shared.placement, shift)
+        return coding.by_name(
+            curve.code,
+            shared.placement,
+            straggler_prob=curve.server_prob,
+            owner_share=owner_share,
+        )
+
+    federation = Federation(
+        shared.owner,
+        shared.shareable,
+        n_clients,
+        curve.copies,
+        shares,
+        stream(seed, "algorithm", curve.algorithm, number),
+    )
+    held = csr_array(curve.method.hold(federation))
+    answered = draws.answered(curve, n_rounds, n_clients, seed=seed, run=number)
+    weights = curve.method.weigh(
+        estimators.ESTIMATORS[curve.estimator],
+        held,
+        answered,
+        np.full(n_clients, curve.server_prob),
+    )
+    return _Element(
+        curve, run, place, shift, held.astype(np.float32), weights.fresh, weights.remembered
+    )
+
+
+def _owner_share(
+    model: Model, params: Float32, block: _Block, placement: Placement, shift: int
+) -> FloatArray:
+    """`coding.best_owner_share` of every owner at the initial model: (N,)."""
+    copies, owner, N = placement.copies, placement.owner, placement.n_clients
+
+    def sums(examples: IntArray, weight: FloatArray) -> FloatArray:
+        """Each owner's weighted sum of gradients, (N, P)."""
+        mine = [examples[owner[examples] == i] for i in range(N)]
+        clients = [Held(m + shift, (len(m) * weight[m]).astype(np.float32)) for m in mine]
+        result = np.zeros((N, len(params)))
+        start = np.broadcast_to(params, result.shape)
+        none = np.zeros(N, np.float32)
+        for now, total in local_steps.totals(model, block.x, block.y, clients, start, none):
+            result[now] = total
+        return result
+
+    shared, ones = np.flatnonzero(copies > 0), np.ones(len(owner))
+    of_private, of_shared = sums(np.flatnonzero(copies == 0), ones), sums(shared, ones)
+    spread = np.zeros(N)
+    for begin in range(0, len(shared), EXAMPLES_AT_ONCE):
+        some = shared[begin : begin + EXAMPLES_AT_ONCE]
+        each = models.summed_gradients(
+            model,
+            np.broadcast_to(params, (len(some), len(params))),
+            block.x[some + shift][:, None],
+            block.y[some + shift][:, None],
+            np.ones((len(some), 1), np.float32),
+        )
+        norms2 = np.einsum("bp,bp->b", each, each, dtype=np.float64)
+        np.add.at(spread, owner[some], norms2 / copies[some])
+    return coding.best_owner_share(
+        np.einsum("np,np->n", of_private, of_shared),
+        np.einsum("np,np->n", of_shared, of_shared),
+        spread,
+    )
+
+
+def _heterogeneity(
+    element: _Element, shared: draws.Shared, labels: IntArray
+) -> tuple[float, float, float]:
+    """As `draws.heterogeneity_of`; what is held decides where sharing is not the paper's."""
+    curve = element.curve
+    found = draws.heterogeneity_of(shared, labels, curve.copies)
+    if curve.method.sharing in ("none", "proportion-and-copies"):
+        return found
+    held = element.held[: shared.placement.n_clients]
+    client = np.repeat(np.arange(held.shape[0]), np.diff(held.indptr))
+    counts = partition.label_counts(labels[held.indices], client, held.shape[0])
+    return found[0], partition.mean_heterogeneity(counts), np.nan
+
+
+class _Training:
+    """The rounds of elements of one kind."""
+
+    def __init__(self, group: Sequence[_Element], block: _Block, model: Model) -> None:
+        self.group, self.block, self.model = group, block, model
+        curves = [element.curve for element in group]
+        self.rate = np.array([c.learning_rate for c in curves])
+        self.decay = np.array([c.decay for c in curves])
+        self.server_rate = np.array([c.server_rate for c in curves])
+        self.mu = np.array([c.mu for c in curves], np.float32)
+        kind, _, self.n_steps, self.batch_size, self.remembers, self.n_rows = _kind(group[0])
+        self.method = curves[0].method
+        self.step = self._one_sum if kind == "sum" else self._by_clients
+        self.memory = self.own = self.common = np.zeros((0, 0, 0), np.float32)
+
+    def estimate(self, t: int, params: Float32) -> tuple[Float32, Float32]:
+        """The estimate of the full gradient, (E, P), and the size of the step, (E,)."""
+        rates = (self.rate * self.decay**t).astype(np.float32)
+        step = (rates * self.server_rate / self.block.n_examples).astype(np.float32)
+        return self.step(t, params, rates), step
+
+    def _one_sum(self, t: int, params: Float32, _rates: Float32) -> Float32:
+        """sum_j (sum_i u_i b_ij) g_j in one pass over each run's examples."""
+        M, block = self.block.n_examples, self.block
+        weight = np.stack([self._example_weights(e, t) for e in self.group])
+        first = self.group[0].shift
+        if all(e.shift == first for e in self.group):
+            shape = (len(self.group), M)
+            x = np.broadcast_to(block.x[first : first + M], (*shape, block.x.shape[1]))
+            y = np.broadcast_to(block.y[first : first + M], shape)
+        else:
+            rows = np.array([e.shift for e in self.group])[:, None] + np.arange(M)
+            x, y = block.x[rows], block.y[rows]
+        return models.summed_gradients(self.model, params, x, y, weight)
+
+    def _example_weights(self, element: _Element, t: int) -> Float32:
+        """What each example's gradient counts: (M,)."""
+        if not self.batch_size:
+            return (element.fresh[t] @ element.held).astype(np.float32)
+        weight = np.zeros(self.block.n_examples, np.float32)
+        for i in np.flatnonzero(element.fresh[t]):
+            held = element.holds(int(i))
+            n = len(held.examples)
+            if not n:
+                continue
+            rng = self.block.batches(element, t, int(i))
+            chosen = next(local_steps.batches(n, self.batch_size, 1, rng=rng))
+            scale = np.float32(element.fresh[t, i] * n / len(chosen))
+            weight[held.examples[chosen] - element.shift] += scale * held.weight[chosen]
+        return weight
+
+    def _by_clients(self, t: int, params: Float32, rates: Float32) -> Float32:
+        E, P = params.shape
+        if t == 0:
+            self._begin(params, rates)
+        members = [(e, int(i)) for e in range(E) for i in np.flatnonzero(self.group[e].fresh[t])]
+        at = np.array(members, np.int64).reshape(-1, 2)
+        estimate = np.zeros((E, P), np.float32)
+        if self.remembers:
+            v = np.stack([e.remembered[t] for e in self.group]).astype(np.float32)
+            estimate += np.einsum("en,enp->ep", v, self.memory)
+        new_common = self.common.copy()
+        for where, total in self._totals(t, at, params, rates):
+            e, i = at[where].T
+            sizes = self.sizes[e, i]
+            answers = total * sizes[:, None]
+            u = np.array([self.group[a].fresh[t, b] for a, b in zip(e, i, strict=True)])
+            estimate += _into(e, u, E) @ answers
+            if self.remembers:
+                self.memory[e, i] = answers
+            if self.method.next_state is not None:
+                local = self._local(params[e], params[e], e, i)
+                after = self.method.next_state(local, total, self.n_steps)
+                new_common += _into(e, sizes / self.block.n_examples, E) @ (after - self.own[e, i])
+                self.own[e, i] = after
+        self.common = new_common
+        return estimate
+
+    def _begin(self, params: Float32, rates: Float32) -> None:
+        E, P = params.shape
+        self.sizes = np.stack([np.diff(e.held.indptr) for e in self.group]).astype(np.float32)
+        if self.method.next_state is not None:
+            self.own = np.zeros((E, self.n_rows, P), np.float32)
+            self.common = np.zeros((E, P), np.float32)
+        if self.remembers:
+            self.memory = np.zeros((E, self.n_rows, P), np.float32)
+            warm = [e for e in range(E) if self.group[e].curve.warm]
+            everybody = np.array([(e, i) for e in warm for i in range(self.n_rows)], np.int64)
+            for where, total in self._totals(0, everybody.reshape(-1, 2), params, rates):
+                e, i = everybody[where].T
+                self.memory[e, i] = total * self.sizes[e, i][:, None]
+
+    def _totals(self, t: int, at: IntArray, params: Float32, rates: Float32) -> Any:
+        clients = [self.group[e].holds(int(i)) for e, i in at]
+        rngs = None
+        if self.batch_size:
+            rngs = [self.block.batches(self.group[e], t, int(i)) for e, i in at]
+        correction: Callable[[Float32, Float32, IntArray], Float32] | None = None
+        if (correct := self.method.correction) is not None:
+
+            def correction(now: Float32, start: Float32, which: IntArray) -> Float32:
+                return correct(self._local(now, start, *at[which].T))
+
+        return local_steps.totals(
+            self.model,
+            self.block.x,
+            self.block.y,
+            clients,
+            params[at[:, 0]],
+            rates[at[:, 0]],
+            n_steps=self.n_steps,
+            batch_size=self.batch_size,
+            rngs=rngs,
+            correction=correction,
+        )
+
+    def _local(self, params: Float32, start: Float32, e: IntArray, i: IntArray) -> Local:
+        stateful = self.method.next_state is not None
+        own = self.own[e, i] if stateful else start[:0]
+        common = self.common[e] if stateful else start[:0]
+        return Local(params, start, own, common, self.mu[e, None])
+
+
+def _into(group: IntArray, weight: FloatArray, n_groups: int) -> csr_array:
+    """The matrix that sums weighted rows by group."""
+    entries = (weight.astype(np.float32), (group, np.arange(len(group))))
+    return csr_array(entries, shape=(n_groups, len(group)))

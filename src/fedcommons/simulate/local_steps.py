@@ -1,0 +1,102 @@
+"""What clients do in a round, many of them at once: local steps on what they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fedcommons.checks import IntArray
+from fedcommons.simulate.models import Model, summed_gradients
+
+Float32 = npt.NDArray[np.float32]
+EXAMPLES_AT_ONCE = 8192  # gathered for one batch of clients, about
+NUMBERS_AT_ONCE = 1 << 24  # parameters of one batch of clients, about
+Correction = Callable[[Float32, Float32, IntArray], Float32]  # params, start, which clients
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What one client holds: places in the pool of examples, and the weight of each one's loss."""
+
+    examples: IntArray
+    weight: Float32
+
+
+def batches(
+    n: int, size: int, n_steps: int, *, rng: np.random.Generator | None
+) -> Iterator[IntArray]:
+    """The examples of every step, as places: all n, or `size` in a random order, all before again.
+
+    The clients of a federation draw theirs in the same way (federate/client.py).
+    """
+    order, at = np.arange(n), n
+    for _ in range(n_steps):
+        if rng is None or not size or size >= n:
+            yield order
+            continue
+        if at + size > n:
+            order, at = rng.permutation(n), 0
+        yield order[at : at + size]
+        at += size
+
+
+def totals(
+    model: Model,
+    x: Float32,
+    y: IntArray,
+    clients: Sequence[Held],
+    start: Float32,
+    rates: Float32,
+    *,
+    n_steps: int = 1,
+    batch_size: int = 0,
+    rngs: Sequence[np.random.Generator] | None = None,
+    correction: Correction | None = None,
+) -> Iterator[tuple[IntArray, Float32]]:
+    """The sum of each client's gradients over its steps, from the pool of examples (n, F).
+
+    Every step is on the mean over its batch of weight times loss, plus the correction; clients
+    without examples are left out. `start` is (B, P), `rates` (B,). Yields some clients' places and
+    their sums, (b, P), until all are done.
+    """
+    sizes = np.array([len(client.examples) for client in clients])
+    order = np.argsort(sizes, kind="stable")  # little padding
+    order = order[sizes[order] > 0]
+    while len(order):
+        widest = np.arange(1, len(order) + 1) * sizes[order]
+        fit = (widest <= EXAMPLES_AT_ONCE) & (
+            np.arange(1, len(order) + 1) * start.shape[1] <= NUMBERS_AT_ONCE
+        )
+        n_now = max(1, int(np.count_nonzero(fit)))
+        now, order = order[:n_now], order[n_now:]
+        drawn = [batches(sizes[b], batch_size, n_steps, rng=rngs[b] if rngs else None) for b in now]
+        mine = [clients[b] for b in now]
+        begin, eta = start[now], rates[now, None]
+        params, total = begin, np.zeros_like(begin)
+        whole = not batch_size or sizes[now].max() <= batch_size
+        examples, weight = _padded(mine, [next(d) for d in drawn])
+        inputs, labels = x[examples], y[examples]
+        for step in range(n_steps):
+            if step > 0:
+                params = begin - eta * total
+            if step > 0 and not whole:
+                examples, weight = _padded(mine, [next(d) for d in drawn])
+                inputs, labels = x[examples], y[examples]
+            total += summed_gradients(model, params, inputs, labels, weight)
+            if correction is not None:
+                total += correction(params, begin, now)
+        yield now, total
+
+
+def _padded(clients: Sequence[Held], chosen: Sequence[IntArray]) -> tuple[IntArray, Float32]:
+    """Examples and weights / batch size, (b, H), filled up with weight 0."""
+    width = max(len(places) for places in chosen)
+    examples = np.zeros((len(clients), width), np.int64)
+    weight = np.zeros((len(clients), width), np.float32)
+    for b, (client, places) in enumerate(zip(clients, chosen, strict=True)):
+        examples[b, : len(places)] = client.examples[places]
+        weight[b, : len(places)] = client.weight[places] / len(places)
+    return examples, weight

@@ -1,0 +1,109 @@
+"""Models that a study can name: softmax, mlp, cnn, or a torch module by its import path."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from fedcommons.errors import ArgumentError, StudyError
+from fedcommons.simulate.models.mlp import Perceptron
+from fedcommons.simulate.models.model import Model, summed_gradients
+from fedcommons.simulate.models.softmax import Softmax
+
+NAMES = ("softmax", "mlp", "cnn")
+PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+
+__all__ = ["NAMES", "Model", "check_name", "load", "needs_torch", "source", "summed_gradients"]
+
+
+def check_name(name: str) -> None:
+    """Refuse what cannot be a model."""
+    if name not in NAMES and not PATH.fullmatch(name):
+        raise ArgumentError(
+            f"model must be one of {', '.join(NAMES)}, or the import path of a torch module such "
+            f"as 'package.module:factory', got {name!r}"
+        )
+
+
+def needs_torch(name: str) -> bool:
+    return name not in ("softmax", "mlp")
+
+
+def load(name: str, example_shape: tuple[int, ...], n_classes: int) -> Model:
+    """The model of this name for examples of this shape."""
+    check_name(name)
+    n_features = 1
+    for size in example_shape:
+        n_features *= size
+    if name == "softmax":
+        return Softmax(n_features, n_classes)
+    if name == "mlp":
+        return Perceptron(n_features, n_classes)
+    if find_spec("torch") is None:
+        raise StudyError(f"model {name} needs PyTorch: pip install 'fedcommons[torch]'")
+    from fedcommons.simulate.models.torch_module import TorchModel, cnn
+
+    if name == "cnn":
+        image = example_shape if len(example_shape) == 3 else (1, *example_shape)
+        if len(image) != 3 or min(image[1:]) < 4:
+            raise StudyError(
+                "model cnn must have examples that are images of at least 4 x 4, (height, width) "
+                f"or (channels, height, width), got shape {example_shape}"
+            )
+        return TorchModel(functools.partial(cnn, n_classes, image), image, n_classes, name)
+    factory = _imported(name)
+    if _takes_sizes(factory):
+        factory = functools.partial(factory, n_classes, example_shape)
+    return TorchModel(_reported(factory, name), example_shape, n_classes, name)
+
+
+def source(name: str) -> str:
+    """The text of the file that defines a model by import path: part of a study's digest."""
+    module = sys.modules.get(_imported(name).__module__)
+    file = getattr(module, "__file__", None)
+    return Path(file).read_text(encoding="utf-8") if file else ""
+
+
+def _imported(name: str) -> Callable[..., Any]:
+    """The factory of an import path; modules in the working folder are found as well."""
+    module_name, attribute = name.split(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    try:
+        found = getattr(importlib.import_module(module_name), attribute)
+    except Exception as error:
+        raise StudyError(
+            f"model {name} cannot be imported: {type(error).__name__}: {error}"
+        ) from None
+    if not callable(found):
+        raise StudyError(f"model {name} must be a function or a class, got {found!r}")
+    return found
+
+
+def _takes_sizes(factory: Callable[..., Any]) -> bool:
+    """Whether it is factory(n_classes, input_shape)."""
+    try:
+        wanted = inspect.signature(factory).parameters
+    except (TypeError, ValueError):
+        return False
+    return list(wanted)[:2] == ["n_classes", "input_shape"]
+
+
+def _reported(factory: Callable[..., Any], name: str) -> Callable[..., Any]:
+    def make() -> Any:
+        try:
+            return factory()
+        except Exception as error:
+            raise StudyError(
+                f"model {name} cannot be made: {type(error).__name__}: {error}"
+            ) from None
+
+    return make

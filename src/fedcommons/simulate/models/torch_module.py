@@ -1,0 +1,138 @@
+"""Any torch module, many parameter vectors at once (torch.func); and the CNN that comes with it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedcommons.checks import IntArray
+from fedcommons.errors import StudyError
+from fedcommons.simulate.models.model import Float32
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+
+class TorchModel:
+    """A module as the batched engine sees it; it is used as in evaluation: dropout is off.
+
+    Args:
+        make: a fresh module, initialised from torch's generator.
+        input_shape: what the flat inputs are folded to.
+        name: for messages.
+    """
+
+    examples_at_once = 3000
+
+    def __init__(
+        self, make: Callable[[], nn.Module], input_shape: tuple[int, ...], n_classes: int, name: str
+    ) -> None:
+        import torch
+
+        torch.set_num_threads(1)  # runs are what is parallel
+        self.make, self.input_shape, self.name = make, input_shape, name
+        self.module = self._fresh(0)
+        self.names = [key for key, _ in self.module.named_parameters()]
+        self.tensors = [p.shape for p in self.module.parameters()]
+        if not self.names:
+            raise StudyError(f"model {name} must have parameters to train, got none")
+        if any(True for _ in self.module.buffers()):
+            raise StudyError(
+                f"model {name} must have no buffers: statistics over a batch, as BatchNorm keeps "
+                "them, do not go with weighted sums of gradients"
+            )
+        self._check_output(n_classes)
+        self._gradients = torch.func.vmap(torch.func.grad(self._loss))
+        self._scores = torch.func.vmap(self._forward, in_dims=(0, None))
+
+    def _check_output(self, n_classes: int) -> None:
+        import torch
+
+        try:
+            with torch.no_grad():
+                scores = self.module(torch.zeros(2, *self.input_shape))
+        except Exception as error:
+            raise StudyError(
+                f"model {self.name} cannot take inputs of shape {self.input_shape}: {error}"
+            ) from None
+        if tuple(scores.shape) != (2, n_classes):
+            raise StudyError(
+                f"model {self.name} must give {n_classes} scores for each example, one for each "
+                f"class, got shape {tuple(scores.shape)} for 2 examples"
+            )
+
+    def _fresh(self, seed: int) -> nn.Module:
+        import torch
+
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            module = self.make()
+        if not isinstance(module, torch.nn.Module):
+            raise StudyError(f"model {self.name} must be a torch.nn.Module, got {type(module)}")
+        return module.to(torch.float32).eval()
+
+    def initial(self, *, rng: np.random.Generator) -> Float32:
+        module = self._fresh(int(rng.integers(2**63)))
+        return np.concatenate(
+            [p.detach().numpy().ravel() for p in module.parameters()], dtype=np.float32
+        )
+
+    def gradients(self, params: Float32, x: Float32, y: IntArray, weight: Float32) -> Float32:
+        return self._gradients(_tensor(params), _tensor(x), _tensor(y), _tensor(weight)).numpy()
+
+    def count_correct(self, params: Float32, x: Float32, y: IntArray) -> IntArray:
+        import torch
+
+        right = np.zeros(len(params), np.int64)
+        at_once = max(1, self.examples_at_once // len(params))
+        with torch.no_grad():
+            for start in range(0, len(x), at_once):
+                part = slice(start, start + at_once)
+                best = self._scores(_tensor(params), _tensor(x[part])).numpy().argmax(axis=-1)
+                right += (best == y[part]).sum(axis=1)
+        return right
+
+    def _forward(self, params: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        import torch
+
+        sizes = [math.prod(shape) for shape in self.tensors]
+        pieces = torch.split(params, sizes)
+        named = {
+            name: piece.view(shape)
+            for name, piece, shape in zip(self.names, pieces, self.tensors, strict=True)
+        }
+        return torch.func.functional_call(self.module, named, (x.reshape(-1, *self.input_shape),))
+
+    def _loss(
+        self, params: torch.Tensor, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor
+    ) -> torch.Tensor:
+        from torch.nn.functional import cross_entropy
+
+        return (weight * cross_entropy(self._forward(params, x), y, reduction="none")).sum()
+
+
+def cnn(n_classes: int, input_shape: tuple[int, ...]) -> nn.Module:
+    """Two convolutions of 8 and 16 channels, halved after each, and a linear layer."""
+    from torch import nn
+
+    channels, height, width = input_shape
+    return nn.Sequential(
+        nn.Conv2d(channels, 8, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(8, 16, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(16 * (height // 4) * (width // 4), n_classes),
+    )
+
+
+def _tensor(array: np.ndarray[Any, Any]) -> torch.Tensor:
+    import torch
+
+    return torch.from_numpy(np.ascontiguousarray(array))

@@ -1,0 +1,72 @@
+"""Choosing each line's learning rate on held-out data, so that a comparison is fair.
+
+Every line has the same rates to choose from. They are tried in runs of their own, on a pool of
+training examples from which a sixth is held out, and judged by the mean accuracy on what was held
+out over the second half of the rounds; a run that diverges counts as 0. The study's runs then draw
+from the same pool and are tested on the test set.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fedcommons.simulate.curves import Curve
+from fedcommons.simulate.folder import Folder
+from fedcommons.simulate.studies import Line, Study
+
+
+def tuning_study(study: Study) -> Study:
+    """The runs that the rates are chosen on."""
+    return replace(
+        study, name=f"{study.name}-tuning", runs=study.tune_runs, tune=False, pool="tuning"
+    )
+
+
+def with_rates(study: Study, rates: dict[Curve, float]) -> Study:
+    """The study with one rate for each line: of the lines that differ in the rate, the chosen."""
+    figures = []
+    for figure in study.figures:
+        lines: dict[tuple[str, Curve], Line] = {}
+        for line in figure.lines:
+            chosen = replace(line.curve, learning_rate=rates[_without_rate(line.curve)])
+            lines[line.label, chosen] = Line(line.label, chosen)
+        figures.append(replace(figure, lines=tuple(lines.values())))
+    return replace(study, figures=tuple(figures), tune=False, pool="tuned")
+
+
+def choose(study: Study, folder: Folder, n_test: int) -> tuple[Study, list[dict[str, Any]]]:
+    """The study with the best rates, from the tuning study's folder; and all that were tried.
+
+    Of equal rates the smallest is chosen.
+    """
+    tried = tuning_study(study)
+    half = study.rounds // 2 + 1
+    total = np.zeros(len(tried.curves))
+    for run in range(tried.runs):
+        result = folder.read_run(run, tried.digest)
+        accuracy = result.correct[:, half:].mean(axis=1) / n_test
+        total += np.where(result.diverged, 0, accuracy)
+    scores = dict(zip(tried.curves, (total / tried.runs).tolist(), strict=True))
+    best: dict[Curve, Curve] = {}
+    for curve in sorted(tried.curves, key=lambda c: c.learning_rate):
+        line = _without_rate(curve)
+        if line not in best or scores[curve] > scores[best[line]]:
+            best[line] = curve
+    rates = {line: curve.learning_rate for line, curve in best.items()}
+    record = [
+        {"curve": curve.key, "held_out_accuracy": score, "chosen": curve in best.values()}
+        for curve, score in scores.items()
+    ]
+    return with_rates(study, rates), record
+
+
+def untuned(study: Study) -> Study:
+    """The study with some rate for each line: as much work as with the best."""
+    return with_rates(study, {_without_rate(c): c.learning_rate for c in study.curves})
+
+
+def _without_rate(curve: Curve) -> Curve:
+    return replace(curve, learning_rate=0.0)

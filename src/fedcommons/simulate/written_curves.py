@@ -1,0 +1,112 @@
+"""A curve as a study file writes it: its keys, their types, and lists of values."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, get_type_hints
+
+from fedcommons.errors import ArgumentError, StudyError
+from fedcommons.estimators import ESTIMATORS
+from fedcommons.simulate.algorithms import ALGORITHMS
+from fedcommons.simulate.curves import Curve
+
+CURVE_KEYS = {  # key in the file -> field of a curve
+    "partition": "partition",
+    "alpha": "alpha",
+    "p": "straggler_prob",
+    "c": "proportion",
+    "d": "copies",
+    "code": "code",
+    "estimator": "estimator",
+    "warm": "warm",
+    "learning_rate": "learning_rate",
+    "decay": "decay",
+    "stragglers": "stragglers",
+    "mean_absence": "mean_absence",
+    "assumed_p": "assumed_prob",
+    "algorithm": "algorithm",
+    "model": "model",
+    "local_steps": "local_steps",
+    "batch_size": "batch_size",
+    "server_rate": "server_rate",
+    "mu": "mu",
+}
+FIELD_TYPES: dict[str, type] = get_type_hints(Curve)
+TYPE_NAMES = {float: "a number", int: "an integer", str: "a string", bool: "true or false"}
+
+
+def choices(options: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One choice for each combination of the keys that are lists."""
+    result: list[dict[str, Any]] = [{}]
+    for key, value in options.items():
+        values = value if isinstance(value, list) else [value]
+        if not values:
+            raise StudyError(f"{key} must have at least one value, got an empty list")
+        result = [{**choice, key: v} for choice in result for v in values]
+    return result
+
+
+def curve(choice: Mapping[str, Any], where: str) -> Curve:
+    """The curve of one choice. A key that the others leave without a use is passed over."""
+    fields = {CURVE_KEYS[key]: value for key, value in choice.items() if key in CURVE_KEYS}
+    if "partition" not in fields:
+        raise StudyError(f"{where} must have the key 'partition'")
+    for key, field in CURVE_KEYS.items():
+        if field not in fields:
+            continue
+        value, wanted = fields[field], FIELD_TYPES[field]
+        if wanted is float and type(value) is int:
+            fields[field] = value = float(value)
+        if type(value) is not wanted:
+            raise StudyError(f"{where}: {key} must be {TYPE_NAMES[wanted]}, got {value!r}")
+    _leave_out_what_has_no_use(fields)
+    try:
+        return Curve(**fields)
+    except ArgumentError as error:
+        raise StudyError(f"{where}: {error}") from None
+
+
+def _leave_out_what_has_no_use(fields: dict[str, Any]) -> None:
+    without = []
+    if fields["partition"] != "dirichlet":
+        without.append("alpha")
+    if fields.get("stragglers") != "markov":
+        without.append("mean_absence")
+    if fields.get("algorithm") != "fedprox":
+        without.append("mu")
+    algorithm = ALGORITHMS.get(fields.get("algorithm", "coded_gd"))
+    if algorithm is not None:
+        if algorithm.sharing == "everything":
+            fields.setdefault("proportion", 1.0)
+        if algorithm.sharing == "none":
+            without.append("proportion")
+        if algorithm.sharing in ("none", "proportion"):
+            without.append("copies")
+        if not algorithm.estimators:
+            without += ["code", "estimator", "warm"]
+    for field in without:
+        fields.pop(field, None)
+
+
+def simplest(choice: Mapping[str, Any]) -> dict[str, Any]:
+    """A choice of a grid without what changes nothing, so that equal ones are found equal."""
+    result = dict(choice)
+    estimator = ESTIMATORS.get(result.get("estimator", "coded_sum"))
+    if estimator is not None and not estimator.remembers:
+        result.pop("warm", None)
+    algorithm = ALGORITHMS.get(result.get("algorithm", "coded_gd"))
+    both = algorithm is not None and algorithm.sharing == "proportion-and-copies"
+    if both and not (result.get("c") and result.get("d")):
+        for key in ("c", "d", "code"):
+            result.pop(key, None)
+    return result
+
+
+def known_keys(entry: Mapping[str, Any], known: Iterable[str], where: str) -> None:
+    """Refuse a key that nobody knows, and name the nearest that somebody does."""
+    for key in entry:
+        if key not in known:
+            near = difflib.get_close_matches(key, list(known), n=1, cutoff=0.5)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}"
+            raise StudyError(f"unknown key {key!r} in {where}{hint}")
