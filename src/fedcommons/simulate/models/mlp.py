@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedcommons.checks import IntArray
-from fedcommons.simulate.models.model import Float32, softmax_residuals
+from fedcommons.simulate.models.model import Float32, count_largest, softmax_residuals
 
 HIDDEN = 64
 TEST_AT_ONCE = 2000  # examples scored in one product
@@ -49,15 +49,16 @@ class Perceptron:
     def count_correct(self, params: Float32, x: Float32, y: IntArray) -> IntArray:
         w1, b1, w2, b2 = self._layers(params)
         B, F, H = w1.shape
-        side_by_side = np.ascontiguousarray(w1.transpose(1, 0, 2)).reshape(F, B * H)
+        stacked = np.ascontiguousarray(w1.swapaxes(1, 2)).reshape(B * H, F)
+        out = np.ascontiguousarray(w2.swapaxes(1, 2))
         right = np.zeros(B, np.int64)
         for start in range(0, len(x), TEST_AT_ONCE):
             part = slice(start, start + TEST_AT_ONCE)
-            hidden = x[part] @ side_by_side
-            hidden += b1.ravel()
+            hidden = stacked @ x[part].T
+            hidden += b1.reshape(-1, 1)
             np.maximum(hidden, 0, out=hidden)
-            scores = hidden.reshape(-1, B, H).transpose(1, 0, 2) @ w2 + b2[:, None]
-            right += (scores.argmax(axis=-1) == y[part]).sum(axis=1)
+            scores = out @ hidden.reshape(B, H, -1) + b2[:, :, None]
+            right += count_largest(scores, y[part])
         return right
 
     def _layers(self, params: Float32) -> list[Float32]:

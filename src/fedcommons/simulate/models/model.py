@@ -48,6 +48,15 @@ def softmax_residuals(scores: Any, y: IntArray, weight: Float32) -> Float32:
     return scores
 
 
+def count_largest(scores: Float32, y: IntArray) -> IntArray:
+    """How often the label's score is the largest, of scores (B, L, n): (B,). Ties: lowest label."""
+    mine = np.take_along_axis(scores, y[None, None], axis=1)
+    ahead = np.arange(scores.shape[1])[:, None] < y  # classes that would win a tie
+    beaten = (scores > mine) | ((scores == mine) & ahead)
+    finite = np.isfinite(mine[:, 0])
+    return np.count_nonzero(finite & ~beaten.any(axis=1), axis=1)
+
+
 def summed_gradients(
     model: Model, params: Float32, x: Float32, y: IntArray, weight: Float32
 ) -> Float32:

@@ -135,4 +135,4 @@ def cnn(n_classes: int, input_shape: tuple[int, ...]) -> nn.Module:
 def _tensor(array: np.ndarray[Any, Any]) -> torch.Tensor:
     import torch
 
-    return torch.from_numpy(np.ascontiguousarray(array))
+    return torch.from_numpy(np.require(array, requirements=["C", "W"]))

@@ -1,0 +1,258 @@
+"""The batched engine gives what the plain engine gives, for whatever it is asked."""
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedcommons import coding
+from fedcommons.errors import StudyError
+from fedcommons.simulate import batched, draws, example_space, local_steps, models, primal
+from fedcommons.simulate.curves import Curve
+from fedcommons.simulate.models import mlp, model, softmax
+from fedcommons.simulate.runner import _softmax_task
+from fedcommons.simulate.scoring import Evaluation
+from tests.simulate.test_engines import CURVES, SIZES
+
+PAIR = dict(straggler_prob=0.5, proportion=0.4, copies=2, learning_rate=0.5)
+
+
+def test_batched_and_primal_agree(blobs):
+    some = CURVES[:24:2] + CURVES[24:]
+    found = batched.simulate_block(blobs, some, **SIZES, runs=[0, 1])
+    for run in range(2):
+        slow = primal.simulate_run(blobs, _softmax_task, some, **SIZES, run=run)
+        assert np.abs(found[run].correct - slow.correct).max() <= 1
+        assert np.allclose(found[run].second_moment, slow.second_moment, rtol=1e-4, atol=1e-5)
+        assert np.array_equal(found[run].heterogeneity, slow.heterogeneity)
+
+
+@pytest.mark.parametrize("mean_absence", [1.5, 6.0])
+def test_engines_agree_on_correlated_stragglers(blobs, mean_absence):
+    curves = [
+        Curve("dirichlet", 0.2, **PAIR, stragglers="markov", mean_absence=mean_absence, **more)
+        for more in ({}, {"estimator": "memory"})
+    ] + [Curve("dirichlet", 0.2, **PAIR)]
+    fast = example_space.simulate_run(blobs, Evaluation(blobs), curves, **SIZES, run=0)
+    slow = primal.simulate_run(blobs, _softmax_task, curves, **SIZES, run=0)
+    found = batched.simulate_block(blobs, curves, **SIZES, runs=[0])[0]
+    for other in (fast, found):
+        assert np.allclose(other.second_moment, slow.second_moment, rtol=2e-4)
+    assert not np.allclose(slow.second_moment[0], slow.second_moment[2], rtol=1e-2)
+
+
+@pytest.mark.parametrize("name", ["softmax", "mlp"])
+def test_an_answer_in_batches_is_unbiased(blobs, name):
+    # Over n = 400 draws of the batch, within k = 4.5 standard errors for every parameter.
+    one = models.load(name, (6,), 3)
+    params = np.stack([one.initial(rng=np.random.default_rng(0))])
+    x, y = blobs.inputs("train"), blobs.y_train
+    held = local_steps.Held(np.arange(0, 30, 2), np.linspace(0.2, 1, 15).astype(np.float32))
+    args = (one, x, y, [held], params, np.ones(1, np.float32))
+    whole = next(local_steps.totals(*args))[1][0] * 15
+    answers = np.array(
+        [
+            next(
+                local_steps.totals(*args, batch_size=4, rngs=[np.random.default_rng(seed)])
+            )[1][0] * 15
+            for seed in range(400)
+        ]
+    )  # fmt: skip
+    errors = (answers.mean(axis=0) - whole) / np.maximum(answers.std(axis=0) / 20, 1e-6)
+    assert np.abs(errors).max() < 4.5
+
+
+def test_batches_use_every_example_before_any_again():
+    drawn = list(local_steps.batches(7, 3, 4, rng=np.random.default_rng(0)))
+    assert [len(places) for places in drawn] == [3, 3, 3, 3]
+    assert len({*drawn[0], *drawn[1]}) == 6
+    assert len({*drawn[2], *drawn[3]}) == 6
+    assert [len(p) for p in local_steps.batches(2, 3, 2, rng=np.random.default_rng(0))] == [2, 2]
+
+
+def test_one_sum_with_batches_is_the_clients_own(blobs):
+    # The shortcut over all examples against the pass over clients that memory needs: with memory's
+    # first round from nothing, both are sum_i I_i f_i / (1 - p).
+    sizes = {**SIZES, "n_rounds": 1}
+    curves = [
+        Curve("dirichlet", 0.2, **PAIR, batch_size=2, estimator=name)
+        for name in ("coded_sum", "memory")
+    ]
+    found = batched.simulate_block(blobs, curves, **sizes, runs=[0])[0]
+    assert found.second_moment[0] == pytest.approx(found.second_moment[1], rel=1e-5)
+
+
+def test_a_wrong_p_scales_the_answers(blobs):
+    right = Curve("iid", **PAIR)
+    sizes = {**SIZES, "n_rounds": 1}
+    curves = [right, replace(right, assumed_prob=0.0)]
+    found = batched.simulate_block(blobs, curves, **sizes, runs=[0])[0]
+    assert found.second_moment[0] == pytest.approx(4 * found.second_moment[1], rel=1e-5)
+
+
+@pytest.mark.parametrize("made", [softmax.Softmax(5, 3), mlp.Perceptron(5, 3, hidden=4)])
+def test_gradients_are_derivatives(made):
+    rng = np.random.default_rng(0)
+    params = rng.normal(size=(2, len(made.initial(rng=rng)))).astype(np.float32)
+    x = rng.normal(size=(2, 7, 5)).astype(np.float32)
+    y = rng.integers(0, 3, (2, 7))
+    weight = rng.normal(size=(2, 7)).astype(np.float32)
+    gradients = made.gradients(params, x, y, weight)
+    for b in range(2):
+        numeric = np.array(
+            [
+                (loss(made, params[b] + step, x[b], y[b], weight[b])
+                 - loss(made, params[b] - step, x[b], y[b], weight[b])) / 2e-5
+                for step in 1e-5 * np.eye(params.shape[1])
+            ]
+        )  # fmt: skip
+        assert np.allclose(gradients[b], numeric, rtol=1e-3, atol=1e-4)
+
+
+def loss(made, params, x, y, weight) -> float:
+    """The weighted cross-entropy in float64."""
+    if isinstance(made, softmax.Softmax):
+        beta = params.reshape(made.shape)
+        scores = x.astype(float) @ beta[:-1] + beta[-1]
+    else:
+        w1, b1, w2, b2 = (layer[0] for layer in made._layers(params[None]))
+        scores = np.maximum(x.astype(float) @ w1 + b1, 0) @ w2 + b2
+    norms = np.log(np.exp(scores).sum(axis=1))
+    return float(weight.astype(float) @ (norms - scores[np.arange(len(y)), y]))
+
+
+@pytest.mark.parametrize("made", [softmax.Softmax(6, 3), mlp.Perceptron(6, 3, hidden=4)])
+def test_what_is_computed_at_once_does_not_matter(blobs, made, monkeypatch):
+    rng = np.random.default_rng(0)
+    params = np.stack([made.initial(rng=rng) + 0.1 for _ in range(3)])
+    x = np.broadcast_to(blobs.inputs("train"), (3, 120, 6))
+    y, weight = np.broadcast_to(blobs.y_train, (3, 120)), np.ones((3, 120), np.float32)
+    whole = model.summed_gradients(made, params, x, y, weight)
+    monkeypatch.setattr(type(made), "examples_at_once", 50)
+    assert np.allclose(
+        model.summed_gradients(made, params, x, y, weight), whole, rtol=1e-4, atol=1e-4
+    )
+    monkeypatch.setattr(local_steps, "EXAMPLES_AT_ONCE", 20)
+    curves = [Curve("dirichlet", 0.2, **PAIR, algorithm="coded_fedavg", local_steps=2)]
+    pieces = batched.simulate_block(blobs, curves, **SIZES, runs=[0])[0]
+    monkeypatch.undo()
+    found = batched.simulate_block(blobs, curves, **SIZES, runs=[0])[0]
+    assert np.allclose(pieces.second_moment, found.second_moment, rtol=1e-4)
+
+
+def test_curves_of_a_run_begin_alike_and_runs_do_not(blobs):
+    curves = [Curve("iid", **PAIR, model="mlp"), Curve("dirichlet", 0.2, **PAIR, model="mlp")]
+    first, second = batched.simulate_block(blobs, curves, **SIZES, runs=[0, 1])
+    assert first.correct[0, 0] == first.correct[1, 0]
+    one = models.load("mlp", (6,), 3)
+    rngs = [np.random.default_rng(k) for k in (0, 0, 1)]
+    a, b, c = (one.initial(rng=rng) for rng in rngs)
+    assert np.array_equal(a, b)
+    assert not np.array_equal(a, c)
+    assert not np.array_equal(first.second_moment, second.second_moment)
+
+
+def test_the_perceptrons_owner_correction_is_its_closed_form(blobs):
+    # Against per-example gradients written out for every owner.
+    curve = Curve("dirichlet", 0.5, **PAIR, model="mlp", code="owner-corrected")
+    data = draws.training_set(blobs, 7, seed=3, run=0)
+    shared = draws.share(curve, data.labels, 4, seed=3, run=0)
+    one = models.load("mlp", (6,), 3)
+    params = one.initial(rng=np.random.default_rng(1))
+    each = one.gradients(
+        np.tile(params, (21, 1)), data.inputs[:, None], data.labels[:, None],
+        np.ones((21, 1), np.float32),
+    ).astype(float)  # fmt: skip
+    block = batched._Block(data.inputs, data.labels, 21, [0], 3)
+    found = batched._owner_share(one, params, block, shared.placement, 0)
+    wanted = coding.owner_share_from_products(shared.placement, each @ each.T)
+    assert np.allclose(found, wanted, rtol=1e-4)
+    result = batched.simulate_block(blobs, [curve], **SIZES, runs=[0])[0]
+    assert np.isfinite(result.second_moment).all()
+
+
+torch = pytest.importorskip("torch")
+
+
+def make_linear(n_classes, input_shape):
+    """The paper's model as a torch module, from zero weights."""
+    module = torch.nn.Linear(*input_shape, n_classes)
+    torch.nn.init.zeros_(module.weight)
+    torch.nn.init.zeros_(module.bias)
+    return module
+
+
+def make_wrong():
+    return torch.nn.Linear(6, 4)
+
+
+def make_with_statistics(n_classes, input_shape):
+    return torch.nn.Sequential(torch.nn.Linear(*input_shape, n_classes), torch.nn.BatchNorm1d(3))
+
+
+def make_nothing():
+    return 3
+
+
+def make_trouble():
+    raise RuntimeError("no")
+
+
+not_callable = 3
+HERE = __name__
+
+
+def test_a_linear_module_is_softmax_regression(blobs):
+    curves = [
+        Curve("dirichlet", 0.2, **PAIR, model=name, **more)
+        for name in ("softmax", f"{HERE}:make_linear")
+        for more in (
+            {}, {"estimator": "memory", "code": "owner-corrected"},
+            {"algorithm": "coded_fedavg", "local_steps": 3, "batch_size": 2},
+        )
+    ]  # fmt: skip
+    found = batched.simulate_block(blobs, curves, **SIZES, runs=[0, 1])
+    for result in found:
+        assert np.allclose(result.second_moment[:3], result.second_moment[3:], rtol=1e-3)
+        assert np.abs(result.correct[:3] - result.correct[3:]).max() <= 1
+
+
+def test_the_cnn_learns_and_takes_what_are_images(blobs):
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(2), 20)
+    x = rng.random((40, 8, 8)) * 0.3
+    x[y == 1, 2:5, 2:5] += 0.7
+    data = type(blobs)("squares", x, y, x, y)
+    curve = Curve("iid", learning_rate=0.5, decay=1.0, model="cnn")
+    sizes = {**SIZES, "class_size": 15, "n_rounds": 25}
+    found = batched.simulate_block(data, [curve], **sizes, runs=[0])[0]
+    assert found.correct[0, -1] >= 38
+    with pytest.raises(StudyError, match="images of at least 4 x 4"):
+        models.load("cnn", (6,), 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("no_such_module:make", "cannot be imported: ModuleNotFoundError"),
+        (f"{HERE}:no_such", "cannot be imported: AttributeError"),
+        (f"{HERE}:not_callable", "must be a function or a class, got 3"),
+        (f"{HERE}:make_nothing", "must be a torch.nn.Module, got <class 'int'>"),
+        (f"{HERE}:make_trouble", "cannot be made: RuntimeError: no"),
+        (f"{HERE}:make_wrong", "must give 3 scores for each example, one for each class"),
+        (f"{HERE}:make_with_statistics", "must have no buffers"),
+    ],
+)
+def test_modules_that_do_not_fit_are_named(name, message):
+    with pytest.raises(StudyError) as error:
+        models.load(name, (6,), 3)
+    assert message in str(error.value)
+
+
+def test_without_torch_the_extra_is_named(monkeypatch):
+    monkeypatch.setattr(models, "find_spec", lambda name: None)
+    with pytest.raises(StudyError, match=r"needs PyTorch: pip install 'fedcommons\[torch\]'"):
+        models.load("cnn", (8, 8), 3)
+    assert models.load("mlp", (8, 8), 3)
+    assert "torch" in sys.modules
