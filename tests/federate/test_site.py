@@ -504,11 +504,25 @@ def test_data_that_changed_since_the_offer_are_refused(make_site, epoch):
     assert sent_by(same, epoch)
 
 
-def test_an_epoch_over_an_earlier_numbering_is_refused(three, epoch):
+def test_an_epoch_keeps_its_numbering_until_another_is_committed(three, epoch):
+    before = three[A].store.manifest().digest
     three[A].store.withdraw(np.array([1]))
-    epoch_of(three, number=2)  # numbers the rows anew
+    later = epoch_of(three, number=2)  # numbers the rows anew
+    assert three[A].store.manifest().digest != before
+    assert three[A].receive(epoch.record, []) == ([], {})
+    three[A].come_under(Commit.of(later, ()).record)
+    assert three[A].store.manifest(before) is None
+
+
+def test_an_epoch_over_rows_that_were_never_numbered_is_refused(make_site, three):
+    stranger = make_site("a", example_data(99))
+    offers = [site.offer(FEDERATION, node_id=1, run_id=2, with_key=True) for site in three[B:]]
+    content = replace(
+        stranger.offer(FEDERATION, node_id=1, run_id=2, with_key=True).checked(), manifest="0" * 64
+    )
+    epoch = Epoch(FEDERATION, 3, 25, 1, (content.signed(stranger.store.identity), *offers))
     with pytest.raises(DataChanged):
-        three[A].receive(epoch.record, [])
+        stranger.send(epoch.record, [B], 0)
 
 
 def test_a_commit_over_other_data_is_refused(make_site, committed):

@@ -283,6 +283,24 @@ def test_what_was_withdrawn_is_not_shared_again(tiny):
             assert not any(np.array_equal(x, withdrawn) for x in shared)
 
 
+def test_a_new_exchange_that_never_began_leaves_the_old_commit_in_force(tiny, monkeypatch):
+    tiny.run(1)
+    tiny.withdraw("b", 0, 1)
+    tiny.run(3)
+
+    def dies(*_arguments: object) -> None:
+        raise RuntimeError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fedcommons.federate.coordinator.Federation.begin", dies)
+        with pytest.raises(RuntimeError), tiny.shared(tiny.grid(), reshare=True):
+            pass  # the sites numbered their rows anew, without what was withdrawn
+    grid = tiny.grid()
+    with tiny.shared(grid) as federation:
+        assert federation.commit.number == 1
+        check_agreement(tiny, federation, grid, {"b": {0, 1}})
+
+
 def test_nothing_left_to_train_on_is_said(tmp_path):
     tiny = Tiny(tmp_path, sizes=(2, 2), copies=1)
     grid = tiny.grid()

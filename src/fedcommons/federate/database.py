@@ -24,7 +24,7 @@ CREATE TABLE peers (
     site TEXT PRIMARY KEY, identity TEXT NOT NULL, seal BLOB NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE manifest (
-    id INTEGER PRIMARY KEY CHECK (id = 1), stamp TEXT NOT NULL, content BLOB NOT NULL,
+    id INTEGER PRIMARY KEY, stamp TEXT NOT NULL, content BLOB NOT NULL,
     digest BLOB NOT NULL, live BLOB NOT NULL, shareable BLOB NOT NULL, fingerprints BLOB NOT NULL,
     seal BLOB NOT NULL
 );

@@ -138,10 +138,10 @@ class Site:
         if self.store.federation not in (None, federation):
             raise WrongFederation("the site's store belongs to another federation")
 
-    def _manifest(self) -> Manifest:
-        manifest = self.store.manifest()
+    def _manifest(self, digest: bytes | None = None) -> Manifest:
+        manifest = self.store.manifest(digest)
         if manifest is None:
-            raise DataChanged("the site has not numbered its rows yet")
+            raise DataChanged("the site has not numbered its rows so")
         return manifest
 
     def _number_rows(self) -> None:
@@ -164,9 +164,9 @@ class Site:
         whole.update(self.data.shareable.tobytes())
         return found, whole.digest()
 
-    def check_data(self) -> Manifest:
-        """The manifest, if the data are still those that it numbered."""
-        manifest = self._manifest()
+    def check_data(self, digest: bytes | None = None) -> Manifest:
+        """The manifest with this digest, or the newest, if the data are those that it numbered."""
+        manifest = self._manifest(digest)
         stamp = self.data.stamp
         if (stamp and manifest.stamp == stamp) or self._compared == manifest.content:
             return manifest
@@ -193,8 +193,7 @@ class Site:
             raise EpochRefused("the epoch does not increase")
         if committed and _decoded_commit(committed).number >= epoch.number:
             raise EpochRefused("the epoch is committed already")
-        if mine.manifest != self.check_data().digest.hex():
-            raise DataChanged("the roster names other data than the site's")
+        self.check_data(bytes.fromhex(mine.manifest))
         if self.store.private_key(bytes.fromhex(mine.key)) is None:
             raise EpochRefused("the site never offered this key, or destroyed it")
         if epoch.number > number:
@@ -222,7 +221,7 @@ class Site:
         """Envelopes of one chunk for these recipients, by place in the roster, and n_chunks."""
         epoch = self._enter(record)
         me = epoch.index(self.identity_name)
-        manifest = self.check_data()
+        manifest = self.check_data(bytes.fromhex(epoch.sites[me].manifest))
         if self._gone(manifest)[manifest.share_rows].any():
             raise DataChanged("examples were withdrawn since the rows were numbered")
         shareable = Shareable(self.data, manifest, self._fingerprint_key)
@@ -354,8 +353,7 @@ class Site:
             if is_new:
                 self.store.apply(commit, None)
             raise CommitRefused("the site is no member any more")
-        if commit.members[me].manifest != self.check_data().digest.hex():
-            raise DataChanged("the commit names other data than the site's")
+        self.manifest_of(commit)
         if is_new:
             self._check_received(commit, me, current)
             self.store.apply(commit, me)
@@ -403,6 +401,13 @@ class Site:
         ]
         self.store.note_receipts(commit.number, good)
 
+    def manifest_of(self, commit: Commit) -> Manifest:
+        """How this site's rows were numbered for a commit, if the data are still the same."""
+        me = commit.index(self.identity_name)
+        if me is None:
+            raise CommitRefused("the site is no member")
+        return self.check_data(bytes.fromhex(commit.members[me].manifest))
+
     def withdrawn(self, manifest: Manifest) -> Withdrawn:
         """What was withdrawn since the rows were numbered."""
         gone = self._gone(manifest)
@@ -423,7 +428,7 @@ class Site:
             me = commit.index(self.identity_name)
             if me is None:
                 raise CommitRefused("the site is no member")
-            manifest = self._manifest()
+            manifest = self.manifest_of(commit)
             number_of = np.full(len(manifest.live), -1, np.int64)
             number_of[manifest.share_rows] = np.arange(len(manifest.share_rows))
             own = number_of[self.own_rows(manifest)]

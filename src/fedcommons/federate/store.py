@@ -119,23 +119,31 @@ class Store(Database):
 
     # What it has
 
-    def manifest(self) -> Manifest | None:
-        for _, stamp, content, digest, live, shareable, fingerprints in self._all("manifest"):
-            return Manifest(
-                stamp,
-                content,
-                digest,
-                np.frombuffer(live, np.bool_),
-                np.frombuffer(shareable, np.bool_),
-                np.frombuffer(fingerprints, np.uint8).reshape(-1, 16),
-            )
+    def manifest(self, digest: bytes | None = None) -> Manifest | None:
+        """The manifest with this digest, or the newest one; None if there is none."""
+        for _, stamp, content, name, live, shareable, fingerprints in reversed(self._manifests()):
+            if digest in (None, name):
+                return Manifest(
+                    stamp,
+                    content,
+                    name,
+                    np.frombuffer(live, np.bool_),
+                    np.frombuffer(shareable, np.bool_),
+                    np.frombuffer(fingerprints, np.uint8).reshape(-1, 16),
+                )
         return None
 
+    def _manifests(self) -> list[tuple[Any, ...]]:
+        """The rows of all manifests, the newest last."""
+        return sorted(self._all("manifest"), key=lambda row: row[0])
+
     def number_rows(self, manifest: Manifest) -> None:
+        """Keep a manifest; those before it stay until a commit replaces them."""
         with self._writing("store.manifest"):
+            known = {row[3]: row[0] for row in self._manifests()}
             self._put(
                 "manifest",
-                1,
+                known.get(manifest.digest, max(known.values(), default=0) + 1),
                 manifest.stamp,
                 manifest.content,
                 manifest.digest,
@@ -143,6 +151,11 @@ class Store(Database):
                 manifest.shareable.tobytes(),
                 manifest.fingerprints.tobytes(),
             )
+
+    def _drop_manifests_before(self, digest: bytes) -> None:
+        for row in self._manifests():
+            if row[3] == digest:
+                self._run("DELETE FROM manifest WHERE id < ?", (row[0],))
 
     # The exchange
 
@@ -262,10 +275,13 @@ class Store(Database):
             if recipient == me
         }
         with self._writing("store.commit"):
+            later = {name for number, name, _ in self._all("epochs") if number > commit.number}
             deleted: dict[str, int] = {}
             for of_epoch, sender, chunk, n, _, original in self._chunks():
                 place = keep.get((of_epoch, sender))
-                if place is None:
+                if of_epoch in later:  # of an exchange that is under way
+                    n = 0
+                elif place is None:
                     self._run(f"DELETE FROM received WHERE {CHUNK}", (of_epoch, sender, chunk))  # noqa: S608
                 elif commit.withdrawn[place]:
                     examples = self._chunk(of_epoch, sender, chunk)
@@ -277,7 +293,10 @@ class Store(Database):
                 else:
                     n = 0
                 deleted[sender] = deleted.get(sender, 0) + n
-            self._run("DELETE FROM epoch_keys")
+            if not later:
+                self._run("DELETE FROM epoch_keys")
+            if me is not None:
+                self._drop_manifests_before(bytes.fromhex(commit.members[me].manifest))
             if commit.number > self.highest_epoch()[0]:
                 self._put("epochs", commit.number, epoch, b"")
             self._trust({member.site: member.identity for member in commit.members})
