@@ -22,9 +22,9 @@ $(READY): pyproject.toml constraints.txt
 	$(PIP) --editable . --group dev
 	@touch $(READY)
 
-# Flower and PyTorch, for the federation: the reproduction does without them.
+# Flower, PyTorch and Dask: the reproduction does without them.
 $(FEDERATION): $(READY)
-	$(PIP) --editable '.[flower,torch]'
+	$(PIP) --editable '.[flower,torch,cluster]'
 	@touch $(FEDERATION)
 
 reproduce: $(READY) ## Run the main job: the paper's experiment on MNIST

@@ -127,7 +127,8 @@ def _ask_if_long(study: Study, folder: Folder, before: Folder, workers: int | No
 def _n_missing(study: Study, folder: Folder | None) -> int:
     if folder is None or not folder.runs.exists():
         return -(-study.runs // study.block_size)
-    return len(runner.missing_blocks(study, folder))
+    with folder.opened(study):  # refuses another study's
+        return len(runner.missing_blocks(study, folder))
 
 
 def _tuned(

@@ -19,7 +19,8 @@ def curves(tables: Iterable[Mapping[str, Any]], shared: Mapping[str, Any]) -> li
     found: dict[Curve, None] = {}
     for table in tables:
         written_curves.known_keys(table, tuple(CURVE_KEYS), "[grid]")
-        for choice in written_curves.choices({**shared, **table}):
+        rest = {key: value for key, value in shared.items() if key not in table}
+        for choice in written_curves.choices({**table, **rest}):
             found[written_curves.curve(written_curves.simplest(choice), "[grid]")] = None
     return list(found)
 

@@ -227,7 +227,8 @@ def compute_block(study: Study, block: int) -> dict[int, RunResult]:
     }
     # One BLAS thread: runs are what is parallel, and the numbers must not depend on the machine's
     # idea of how many threads to use.
-    with threadpool_limits(1):
+    # A curve may overflow: it is marked as diverged, and the others go on.
+    with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         dataset = study_data(study)
         together = study.batched_curves
         apart = tuple(curve for curve in study.curves if curve not in together)

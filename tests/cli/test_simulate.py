@@ -1,0 +1,248 @@
+"""`fedcommons simulate` from the outside."""
+
+import contextlib
+import json
+import os
+import pty
+import signal
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedcommons.cli import simulate
+from fedcommons.errors import FedcommonsError
+from fedcommons.simulate import cluster, estimate, studies
+from fedcommons.simulate.folder import Folder
+from tests.cli.test_cli import COMMAND, run
+
+STUDY = """
+name = "small"
+dataset = "mine.npz"
+clients = 3
+class_size = 5
+rounds = 3
+runs = 2
+[[grid]]
+partition = "single-class"
+p = [0.2, 0.5]
+c = [0.0, 0.4]
+d = 1
+[[grid]]
+partition = "single-class"
+p = 0.5
+algorithm = "fedavg"
+model = "mlp"
+local_steps = 2
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("simulate")
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(3), 20)
+    x = rng.random((60, 4)) + y[:, None]
+    np.savez(path / "mine.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    np.savez(path / "one.npz", x_train=x, y_train=0 * y, x_test=x, y_test=0 * y)
+    holes = x.copy()
+    holes[7, 1] = np.nan
+    np.savez(path / "holes.npz", x_train=holes, y_train=y, x_test=x, y_test=y)
+    (path / "study.toml").write_text(STUDY)
+    (path / "my_nets.py").write_text(
+        "from torch import nn\n"
+        "def small(n_classes, input_shape):\n    return nn.Linear(*input_shape, n_classes)\n"
+        "def wrong():\n    return nn.Linear(4, 5)\n"
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def results(folder):
+    result = run("simulate", "study.toml", "--out", "out", "--workers", "1", cwd=folder)
+    assert result.returncode == 0, result.stderr
+    assert "Accuracy after the last round" in result.stdout
+    assert "2 runs in" in result.stdout
+    return folder / "out"
+
+
+def test_it_leaves_a_results_folder_like_reproduce(results):
+    names = {path.name for path in results.iterdir()}
+    assert {"run.json", "runs", "curves.parquet", "runs.parquet", "figures", "report.html"} <= names
+    assert {path.name for path in (results / "figures").iterdir()} == {
+        f"{model}-single-class.{kind}" for model in ("softmax", "mlp") for kind in ("png", "svg")
+    }
+
+
+def test_results_do_not_depend_on_workers_or_interruptions(folder, results):
+    names = ("curves.parquet", "runs.parquet")
+    before = {name: (results / name).read_bytes() for name in names}
+    for arguments in (("--runs", "1"), ("--workers", "2", "--yes")):
+        result = run("simulate", "study.toml", "--out", "again", *arguments, cwd=folder)
+        assert result.returncode == 0, result.stderr
+    assert {name: (folder / "again" / name).read_bytes() for name in names} == before
+    assert run("report", "again", cwd=folder).returncode == 0
+
+
+def test_the_example_runs(tmp_path):
+    text = run("simulate", "--example").stdout
+    assert text.startswith("# A study")
+    for old, new in (("runs = 5", "runs = 1"), ("rounds = 20", "rounds = 2"),
+                     ("test_size = 2000", "test_size = 100\ntune_runs = 1")):  # fmt: skip
+        assert old in text
+        text = text.replace(old, new)
+    (tmp_path / "study.toml").write_text(text)
+    result = run("simulate", "study.toml", "--json", "--workers", "1", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    content = json.loads(result.stdout)
+    assert len(content["lines"]) == 24
+    record = json.loads((tmp_path / "results" / "mine" / "run.json").read_text())
+    assert len(record["tuning"]) == 3 * 24
+    assert sum(row["chosen"] for row in record["tuning"]) == 24
+    assert record["study"]["pool"] == "tuned"
+
+
+@pytest.mark.parametrize(
+    ("change", "arguments", "code", "message"),
+    [
+        (("fedavg", "fedavgg"), (), 5, "algorithm must be one of"),
+        (('"mlp"', '"my_nets:absent"'), (), 5, "model my_nets:absent cannot be imported"),
+        (('"mlp"', '"no.such:net"'), (), 5, "model no.such:net cannot be imported"),
+        (('"mlp"', '"my_nets:wrong"'), (), 5, "must give 3 scores for each example"),
+        (('"mlp"', '"cnn"'), (), 5, "must have examples that are images"),
+        (("clients = 3", "client = 3"), (), 5, "did you mean 'clients'?"),
+        (("", ""), ("--data", "one.npz"), 3, "must have at least two classes, got one"),
+        (("", ""), ("--data", "holes.npz"), 3, "got a missing value in example 7"),
+        (("", ""), ("--data", "absent.npz"), 3, "absent.npz does not exist"),
+        (("", ""), ("--cluster", "here"), 2, "cluster must be the address of a Dask scheduler"),
+        (("", ""), ("--runs", "0"), 2, "runs must be an integer >= 1, got 0"),
+    ],
+)
+def test_mistakes_end_in_a_message_and_an_exit_code(folder, change, arguments, code, message):
+    (folder / "wrong.toml").write_text(STUDY.replace(*change))
+    result = run("simulate", "wrong.toml", "--out", "nothing", *arguments, cwd=folder)
+    assert (result.returncode, "Traceback" in result.stderr) == (code, False), result.stderr
+    assert message in result.stderr
+    assert not (folder / "nothing").exists()
+
+
+def test_without_a_study_it_says_so():
+    result = run("simulate")
+    assert result.returncode == 2
+    assert "study must be given" in result.stderr
+
+
+def test_a_module_beside_the_study_is_a_model(folder):
+    (folder / "net.toml").write_text(STUDY.replace('"mlp"', '"my_nets:small"'))
+    result = run("simulate", "net.toml", "--out", "net", "--runs", "6", cwd=folder)
+    assert result.returncode == 0, result.stderr
+    (folder / "my_nets.py").write_text((folder / "my_nets.py").read_text() + "\n# changed\n")
+    again = run("simulate", "net.toml", "--out", "net", cwd=folder)
+    assert again.returncode == 6  # another model, another study
+    assert "holds the results of another study" in again.stderr
+
+
+def test_diverged_runs_are_said(folder):
+    (folder / "far.toml").write_text(STUDY.replace("runs = 2", "runs = 2\nlearning_rate = 1e38"))
+    result = run("simulate", "far.toml", "--out", "far", "--workers", "1", cwd=folder)
+    assert result.returncode == 0, result.stderr
+    assert "2 of 2 runs of" in result.stderr
+    assert "diverged" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+LONG = STUDY.replace("runs = 2", "runs = 50000000")
+
+
+def test_a_study_of_hours_needs_yes_in_a_pipe(folder):
+    (folder / "long.toml").write_text(LONG)
+    result = run("simulate", "long.toml", "--out", "long", cwd=folder)
+    assert result.returncode == 2
+    assert "this study will take about" in result.stderr
+    assert "give --yes to run it" in result.stderr
+    assert not (folder / "long").exists()
+
+
+def test_on_a_terminal_a_study_of_hours_is_asked_about(folder):
+    (folder / "long.toml").write_text(LONG)
+    ours, theirs = pty.openpty()
+    os.write(ours, b"n\n")
+    result = subprocess.run(
+        [COMMAND, "simulate", "long.toml", "--out", "asked"],
+        stdin=theirs, capture_output=True, text=True, cwd=folder, check=False, timeout=60,
+    )  # fmt: skip
+    os.close(ours)
+    os.close(theirs)
+    assert result.returncode == 130
+    assert "Run it?" in result.stdout
+    assert not (folder / "asked").exists()
+
+
+def test_whoever_says_yes_is_believed(monkeypatch):
+    study = replace(studies.paper(), runs=3)
+    asked = []
+    monkeypatch.setattr(simulate.estimate, "seconds", lambda *a, **k: 7200.0)
+    monkeypatch.setattr(simulate.sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(simulate.typer, "confirm", lambda words: asked.append(words) or True)
+    simulate._ask_if_long(study, Folder("nowhere"), Folder("nowhere-tuning"), 2)
+    assert asked == ["fedcommons: this study will take about 2.0 hours with 2 processes. Run it?"]
+    monkeypatch.setattr(simulate.estimate, "seconds", lambda *a, **k: 3599.0)
+    simulate._ask_if_long(study, Folder("nowhere"), Folder("nowhere-tuning"), 2)
+    assert len(asked) == 1
+
+
+def test_the_estimate_is_of_the_right_size(monkeypatch):
+    study = replace(studies.paper(), rounds=10)
+    spent = {1: 3.0, 3: 5.0}  # 2 to set up, 1 a round
+    monkeypatch.setattr(estimate, "_block_seconds", lambda study, rounds: spent[rounds])
+    assert estimate.seconds(study, 7, 2, at_most=0) == (2 + 10) * 4
+    assert estimate.seconds(study, 7, 2, at_most=1e9) == 3 * 10 * 4  # a bound is enough
+    assert estimate.seconds(study, 0, 2, at_most=0) == 0
+    assert estimate.in_words(60 * 60) == "60 minutes"
+
+
+CLUSTER = STUDY.replace("runs = 2", "runs = 60").replace("rounds = 3", "rounds = 60")
+
+
+def test_a_cluster_gives_the_same_even_if_a_worker_is_killed(folder):
+    pytest.importorskip("distributed")
+    (folder / "many.toml").write_text(CLUSTER)
+    here = run("simulate", "many.toml", "--out", "here", "--workers", "1", cwd=folder)
+    assert here.returncode == 0, here.stderr
+    process = subprocess.Popen(
+        [COMMAND, "simulate", "many.toml", "--out", "there", "--cluster", "local:2"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder,
+    )  # fmt: skip
+    deadline = time.monotonic() + 90
+    killed = None
+    while process.poll() is None and time.monotonic() < deadline:
+        if killed is None and list((folder / "there" / "runs").glob("*.npz")):
+            killed = kill_a_worker(process.pid)
+        time.sleep(0.02)
+    _, stderr = process.communicate(timeout=10)
+    assert process.returncode == 0, stderr
+    assert killed is not None
+    for name in ("curves.parquet", "runs.parquet"):
+        assert (folder / "here" / name).read_bytes() == (folder / "there" / name).read_bytes()
+
+
+def kill_a_worker(pid: int) -> int | None:
+    """One of the processes that the command's cluster computes in: they are its children."""
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = status.read_text().rsplit(")", 1)[1].split()
+            words = (status.parent / "cmdline").read_bytes()
+            if int(fields[1]) == pid and b"spawn_main" in words:
+                worker = int(status.parent.name)
+                os.kill(worker, signal.SIGKILL)
+                return worker
+    return None
+
+
+def test_without_dask_the_extra_is_named(monkeypatch):
+    monkeypatch.setattr(cluster, "find_spec", lambda name: None)
+    with pytest.raises(FedcommonsError, match=r"pip install 'fedcommons\[cluster\]'"):
+        cluster.check("local:2")
