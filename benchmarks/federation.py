@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ from fedcommons.flower import CodedSum, SiteData, attach, coded, share
 from fedcommons.tasks import softmax
 
 N_SITES, COPIES = 10, 3
+BATCH, STEPS = 32, 14  # about one pass over what a client holds
 
 
 def node_configs(folder: Path) -> list[dict[str, Any]]:
@@ -95,21 +97,28 @@ def network() -> nn.Module:
     )
 
 
-def step(message: Message, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> RecordDict:
-    """One step of local training: the same code for both."""
+def epoch(message: Message, batches: Iterable[tuple[np.ndarray, ...]]) -> RecordDict:
+    """Local training in the shape of Flower's quickstart: the same code for both."""
     net = network()
     net.load_state_dict(message.content["arrays"].to_torch_state_dict())
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    loss = (weight * cross_entropy(net(x), y, reduction="none")).mean()
-    loss.backward()
-    optimizer.step()
-    metrics = MetricRecord({"train_loss": loss.item(), "num-examples": len(y)})
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+    for x, y, weight in batches:
+        optimizer.zero_grad()
+        inputs = torch.from_numpy(x.astype(np.float32) / 255).unsqueeze(1)
+        losses = cross_entropy(net(inputs), torch.from_numpy(y), reduction="none")
+        loss = (torch.from_numpy(weight).float() * losses).mean()
+        loss.backward()
+        optimizer.step()
+    metrics = MetricRecord({"train_loss": loss.item(), "num-examples": 1})
     return RecordDict({"arrays": ArrayRecord(net.state_dict()), "metrics": metrics})
 
 
-def tensors(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[torch.Tensor, ...]:
-    inputs = torch.from_numpy(x.astype(np.float32) / 255).unsqueeze(1)
-    return inputs, torch.from_numpy(y), torch.from_numpy(weight).float()
+def shuffled(held: tuple[np.ndarray, ...]) -> Iterable[tuple[np.ndarray, ...]]:
+    """Batches as `site.batches` has them, of examples that are in memory."""
+    order = np.random.default_rng().permutation(len(held[1]))
+    for k in range(STEPS):
+        rows = order[k * BATCH : (k + 1) * BATCH]
+        yield tuple(part[rows] for part in held)
 
 
 def beside_fedavg(folder: Path, turns: int, rounds: int) -> dict[str, Any]:
@@ -120,15 +129,14 @@ def beside_fedavg(folder: Path, turns: int, rounds: int) -> dict[str, Any]:
 
     @ours.train(mods=[coded(site)])
     def train(message: Message, context: Context) -> Message:
-        batch = next(site.batches(context))
-        held[context.node_id] = batch
-        return Message(step(message, *tensors(*batch)), reply_to=message)
+        held[context.node_id] = site.examples(context)
+        return Message(epoch(message, site.batches(context)), reply_to=message)
 
     plain = ClientApp()
 
     @plain.train()
     def train_plain(message: Message, context: Context) -> Message:
-        return Message(step(message, *tensors(*held[context.node_id])), reply_to=message)
+        return Message(epoch(message, shuffled(held[context.node_id])), reply_to=message)
 
     config = {"state-dir": str(folder / "server"), "sites": N_SITES}
     done = [0]
@@ -137,9 +145,15 @@ def beside_fedavg(folder: Path, turns: int, rounds: int) -> dict[str, Any]:
     @coded_server.main()
     def main(grid: Grid, context: Context) -> None:
         federation = share(grid, context, copies=COPIES)
-        grid.handler_seconds, grid.n_bytes = 0.0, 0
         initial = ArrayRecord(network().state_dict())
-        CodedSum(federation).start(grid, initial, num_rounds=done[0] + rounds)
+        strategy = CodedSum(federation, local_steps=STEPS, batch_size=BATCH)
+        done[0] += 1
+
+        def begin(note: dict[str, Any]) -> None:
+            if note["round"] == done[0]:  # a run's first round carries receipts
+                grid.handler_seconds, grid.n_bytes = 0.0, 0
+
+        strategy.start(grid, initial, num_rounds=done[0] + rounds, on_round=begin)
         done[0] += rounds
         federation.close()
 
@@ -200,9 +214,10 @@ def sealing(folder: Path, chunks: int) -> dict[str, Any]:
     stores = {kind: Store(folder / str(kind), create=True) for kind in (True, False)}
     seconds: dict[bool, list[float]] = {True: [], False: []}
     for chunk in range(chunks):
-        for kind, store in stores.items():
+        order = (True, False) if chunk % 2 else (False, True)
+        for kind in order:
             start = time.perf_counter()
-            way(chunk, store, kind)
+            way(chunk, stores[kind], kind)
             seconds[kind].append(time.perf_counter() - start)
     for store in stores.values():
         store.close()

@@ -77,6 +77,7 @@ class Database:
             self._db = sqlite3.connect(path, timeout=30, isolation_level=None)
         except sqlite3.Error as error:
             raise StoreError(f"store {folder} cannot be opened: {error}") from None
+        self._known: dict[str, tuple[tuple[int, int] | None, list[tuple[Any, ...]]]] = {}
         self.close = weakref.finalize(self, self._db.close)
         try:
             self._prepare(create)
@@ -161,9 +162,17 @@ class Database:
         )
 
     def _all(self, table: str) -> list[tuple[Any, ...]]:
-        """All rows of a table; one that was changed from elsewhere is noticed."""
-        rows = self._run(f"SELECT * FROM {table}")  # noqa: S608 (our own name)
-        return [self._unsealed(table, row) for row in rows]
+        """All rows of a table; one that was changed from elsewhere is noticed.
+
+        Read again only if this connection or another one has written since.
+        """
+        now = (self._run("PRAGMA data_version")[0][0], self._db.total_changes)
+        known, rows = self._known.get(table, (None, []))
+        if known != now:
+            found = self._run(f"SELECT * FROM {table}")  # noqa: S608 (our own name)
+            rows = [self._unsealed(table, row) for row in found]
+            self._known[table] = (now, rows)
+        return rows
 
     def _unsealed(self, table: str, row: tuple[Any, ...]) -> tuple[Any, ...]:
         if row_digest(table, *row[:-1]) != row[-1]:

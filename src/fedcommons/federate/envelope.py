@@ -95,7 +95,8 @@ def unseal(
     if context.sender not in senders:
         raise EnvelopeRefused("the sender is not in the roster")
     start = len(MAGIC) + 64
-    head, sealed = data[start : start + CONTEXT.size], data[start + CONTEXT.size :]
+    head = data[start : start + CONTEXT.size]
+    sealed = memoryview(data)[start + CONTEXT.size :]  # it may be large: not copied
     signature = data[len(MAGIC) : start]
     if not is_signed(context.sender, "envelope", _digest(head, sealed), signature):
         raise EnvelopeRefused("the envelope is not signed by its sender")
@@ -105,7 +106,7 @@ def unseal(
         raise EnvelopeRefused("the envelope cannot be opened") from None
 
 
-def _digest(head: bytes, sealed: bytes) -> bytes:
+def _digest(head: bytes, sealed: bytes | memoryview) -> bytes:
     both = hashlib.sha256(head)
     both.update(sealed)
     return both.digest()
