@@ -42,7 +42,7 @@ types: $(FEDERATION)
 	$(BIN)/mypy
 
 unit: $(FEDERATION) browser
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto --dist worksteal
 
 # The report's tests drive a real Chromium. Where it is missing and can be installed, it is.
 browser:
@@ -55,6 +55,8 @@ bench: $(FEDERATION) ## Measure speed and memory, ours and peers'
 	@mkdir -p results
 	$(BIN)/python benchmarks/placement.py --json results/benchmark-placement.json
 	$(BIN)/python benchmarks/reproduction.py --json results/benchmark-reproduction.json
+	$(BIN)/python benchmarks/federation.py --json results/benchmark-federation.json
+	$(BIN)/python benchmarks/deployment.py --json results/benchmark-deployment.json
 
 format: $(READY) ## Format the code and mend what the linter can
 	$(BIN)/ruff check --fix .

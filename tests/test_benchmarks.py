@@ -29,3 +29,15 @@ def test_reproduction_benchmark_runs(tmp_path):
     )  # fmt: skip
     result = json.loads(out.read_text())["whole reproduction"]
     assert 0 < result["fraction"] < 1
+
+
+def test_federation_benchmark_runs(tmp_path):
+    out = tmp_path / "results.json"
+    subprocess.run(
+        [sys.executable, BENCHMARKS / "federation.py", "--quick", "--json", out],
+        check=True,
+        capture_output=True,
+    )
+    result = json.loads(out.read_text())
+    assert result["exchange"]["deliveries"] == 90
+    assert result["beside FedAvg"]["examples held / owned (1 + dc)"] == 2.5

@@ -16,21 +16,38 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flwr.app import Context
-from flwr.serverapp import Grid
 
 from fedcommons.errors import ArgumentError
-from fedcommons.federate import coordinator
 from fedcommons.federate.client import SiteClient, attach, coded, data_from_node_config
-from fedcommons.federate.coordinator import Federation
-from fedcommons.federate.embedded import run_embedded
 from fedcommons.federate.site_data import SiteData
-from fedcommons.federate.training import CodedSum
 from fedcommons.stragglers import Bernoulli
+
+if TYPE_CHECKING:
+    from flwr.serverapp import Grid
+
+    from fedcommons.federate.coordinator import Federation
+    from fedcommons.federate.embedded import run_embedded
+    from fedcommons.federate.training import CodedSum
+
+# A deployed client is a new process for every message: it does not import the server's side.
+_SERVER = {
+    "CodedSum": "fedcommons.federate.training",
+    "Federation": "fedcommons.federate.coordinator",
+    "run_embedded": "fedcommons.federate.embedded",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _SERVER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_SERVER[name]), name)
+
 
 __all__ = [
     "CodedSum",
@@ -75,6 +92,8 @@ def share(
     What is not given is taken from the run config: federation, state-dir, sites, wait, timeout,
     reshare, leave (names with commas between), seed.
     """
+    from fedcommons.federate import coordinator
+
     config = context.run_config
 
     def given(value: Any, name: str, default: Any) -> Any:
