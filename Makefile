@@ -57,6 +57,7 @@ bench: $(FEDERATION) ## Measure speed and memory, ours and peers'
 	$(BIN)/python benchmarks/reproduction.py --json results/benchmark-reproduction.json
 	$(BIN)/python benchmarks/federation.py --json results/benchmark-federation.json
 	$(BIN)/python benchmarks/deployment.py --json results/benchmark-deployment.json
+	$(BIN)/python benchmarks/exchange.py --json results/benchmark-exchange.json
 
 format: $(READY) ## Format the code and mend what the linter can
 	$(BIN)/ruff check --fix .
