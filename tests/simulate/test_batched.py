@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 from fedcommons import coding
+from fedcommons.datasets import Dataset
 from fedcommons.errors import StudyError
 from fedcommons.simulate import batched, draws, example_space, local_steps, models, primal
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.models import mlp, model, softmax
+from fedcommons.simulate.models.perceptron_on_examples import PerceptronOnExamples
 from fedcommons.simulate.runner import _softmax_task
 from fedcommons.simulate.scoring import Evaluation
 from tests.simulate.test_engines import CURVES, SIZES
@@ -47,9 +49,12 @@ def test_an_answer_in_batches_is_unbiased(blobs, name):
     # Over n = 400 draws of the batch, within k = 4.5 standard errors for every parameter.
     one = models.load(name, (6,), 3)
     params = np.stack([one.initial(rng=np.random.default_rng(0))])
-    x, y = blobs.inputs("train"), blobs.y_train
+    some = models.Examples(
+        blobs.inputs("train")[None], blobs.y_train[None], blobs.inputs("test"), blobs.y_test
+    )
+    there = models.on_examples(one, some, params, 1)
     held = local_steps.Held(np.arange(0, 30, 2), np.linspace(0.2, 1, 15).astype(np.float32))
-    args = (one, x, y, [held], params, np.ones(1, np.float32))
+    args = (there, np.zeros(1, np.int64), [held], params, np.ones(1, np.float32))
     whole = next(local_steps.totals(*args))[1][0] * 15
     answers = np.array(
         [
@@ -164,12 +169,57 @@ def test_the_perceptrons_owner_correction_is_its_closed_form(blobs):
         np.tile(params, (21, 1)), data.inputs[:, None], data.labels[:, None],
         np.ones((21, 1), np.float32),
     ).astype(float)  # fmt: skip
-    block = batched._Block(data.inputs, data.labels, 21, [0], 3)
-    found = batched._owner_share(one, params, block, shared.placement, 0)
+    some = models.Examples(data.inputs[None], data.labels[None], blobs.inputs("test"), blobs.y_test)
+    there = models.on_examples(one, some, params[None], 1)
+    found = batched._owner_share(there, params[None], 0, shared.placement)
     wanted = coding.owner_share_from_products(shared.placement, each @ each.T)
     assert np.allclose(found, wanted, rtol=1e-4)
     result = batched.simulate_block(blobs, [curve], **SIZES, runs=[0])[0]
     assert np.isfinite(result.second_moment).all()
+
+
+def wide(blobs) -> Dataset:
+    """Blobs with more features than a run has examples."""
+
+    def wider(x):
+        return np.concatenate([x, np.cos(3 * x), x**2, np.sin(9 * x), x[:, ::-1] * x], axis=1)
+
+    return Dataset("wide", wider(blobs.x_train), blobs.y_train, wider(blobs.x_test), blobs.y_test)
+
+
+def test_a_first_layer_in_example_space_is_the_same_perceptron(blobs, monkeypatch):
+    data = wide(blobs)  # 30 features, 21 examples
+    curves = [
+        Curve("dirichlet", 0.5, **PAIR, model="mlp", **more)
+        for more in (
+            {}, {"estimator": "memory", "warm": True}, {"code": "owner-corrected"},
+            {"algorithm": "coded_fedavg", "local_steps": 3},
+            {"algorithm": "coded_fedavg", "local_steps": 3, "batch_size": 2},
+            {"batch_size": 2}, {"estimator": "memory", "batch_size": 3},
+        )
+    ] + [
+        Curve("dirichlet", 0.5, 0.4, learning_rate=0.5, model="mlp", local_steps=3, **more)
+        for more in ({"algorithm": "fedprox", "mu": 0.4}, {"algorithm": "scaffold"})
+    ]  # fmt: skip
+    found = batched.simulate_block(data, curves, **SIZES, runs=[0, 1])
+    plain = PerceptronOnExamples.pays
+    assert plain(models.load("mlp", (30,), 3), examples_of(data), 1000)
+    monkeypatch.setattr(PerceptronOnExamples, "pays", staticmethod(lambda *a: False))
+    wanted = batched.simulate_block(data, curves, **SIZES, runs=[0, 1])
+    for a, b in zip(found, wanted, strict=True):
+        assert np.allclose(a.second_moment, b.second_moment, rtol=2e-3)
+        assert np.abs(a.correct - b.correct).max() <= 1
+
+
+def test_example_space_is_left_where_it_does_not_pay(blobs):
+    one, some = models.load("mlp", (30,), 3), examples_of(wide(blobs))
+    assert not PerceptronOnExamples.pays(one, some, 0)
+    assert not PerceptronOnExamples.pays(models.load("mlp", (20,), 3), some, 1000)
+
+
+def examples_of(data: Dataset) -> models.Examples:
+    drawn = draws.training_set(data, 7, seed=0, run=0)
+    return models.Examples(drawn.inputs[None], drawn.labels[None], data.inputs("test"), data.y_test)
 
 
 torch = pytest.importorskip("torch")

@@ -26,7 +26,7 @@ from fedcommons.simulate import draws, local_steps, models
 from fedcommons.simulate.algorithms import Federation, Local
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.local_steps import Held
-from fedcommons.simulate.models import Model
+from fedcommons.simulate.models import Examples, OnExamples
 from fedcommons.simulate.result import THEORY, RunResult
 from fedcommons.streams import stream
 
@@ -53,7 +53,6 @@ class _Element:
     Attributes:
         run: its place in the block.
         place: the curve's place among the curves.
-        shift: where the run's examples begin in the pool.
         held: (N', M) loss weights.
         fresh, remembered: (T, N') weights of answers.
     """
@@ -61,22 +60,19 @@ class _Element:
     curve: Curve
     run: int
     place: int
-    shift: int
     held: csr_array
     fresh: FloatArray
     remembered: FloatArray
 
     def holds(self, client: int) -> Held:
         row = slice(self.held.indptr[client], self.held.indptr[client + 1])
-        return Held(self.held.indices[row].astype(np.int64) + self.shift, self.held.data[row])
+        return Held(self.held.indices[row].astype(np.int64), self.held.data[row])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Block:
-    """What the elements of a block share: the pool of their runs' examples, and the streams."""
+    """What the elements of a block share: the streams, and the size of a run."""
 
-    x: Float32
-    y: IntArray
     n_examples: int  # M, of a run
     runs: Sequence[int]
     seed: int
@@ -99,15 +95,22 @@ def simulate_block(
     """Train every curve of every run of the block."""
     data = [draws.training_set(dataset, class_size, seed=seed, run=run) for run in runs]
     M, R, C, T = len(data[0].labels), len(runs), len(curves), n_rounds
-    x = data[0].inputs if R == 1 else np.concatenate([d.inputs for d in data])
-    block = _Block(x, np.concatenate([d.labels for d in data]), M, runs, seed)
-    test_x, test_y = dataset.inputs("test"), dataset.y_test
+    examples = Examples(
+        data[0].inputs[None] if R == 1 else np.stack([d.inputs for d in data]),
+        np.stack([d.labels for d in data]),
+        dataset.inputs("test"),
+        dataset.y_test,
+    )
+    block = _Block(M, runs, seed)
     correct = np.empty((R, C, T + 1), np.int32)
     moment = np.empty((R, C, T))
     het = np.empty((R, C, 3))
     for name in sorted({curve.model for curve in curves}):
-        model = models.load(name, dataset.x_train.shape[1:], dataset.n_classes)
-        initial = [model.initial(rng=stream(seed, "model", run)) for run in runs]
+        loaded = models.load(name, dataset.x_train.shape[1:], dataset.n_classes)
+        initial = np.stack([loaded.initial(rng=stream(seed, "model", run)) for run in runs])
+        n_tests = R * (T + 1) * sum(curve.model == name for curve in curves)
+        model = models.on_examples(loaded, examples, initial, n_tests)
+        start = model.start()
         elements = []
         for r, run in enumerate(runs):
             shared = draws.share_all(curves, data[r].labels, n_clients, seed=seed, run=run)
@@ -115,7 +118,7 @@ def simulate_block(
                 if curve.model != name:
                     continue
                 element = _element(
-                    curve, shared[k], model, initial[r], block,
+                    curve, shared[k], model, start, block,
                     run=r, place=k, n_clients=n_clients, n_rounds=T,
                 )  # fmt: skip
                 elements.append(element)
@@ -123,17 +126,15 @@ def simulate_block(
         for _, same in groupby(sorted(elements, key=_kind), key=_kind):
             group = list(same)
             train = _Training(group, block, model)
-            params = np.stack([initial[e.run] for e in group])
-            where = ([e.run for e in group], [e.place for e in group])
-            correct[(*where, 0)] = model.count_correct(params, test_x, test_y)
+            params = start[train.runs]
+            where = (train.runs, [e.place for e in group])
+            correct[(*where, 0)] = model.count_correct(params, train.runs)
             with np.errstate(over="ignore", invalid="ignore"):  # a curve may diverge
                 for t in range(T):
                     estimate, step = train.estimate(t, params)
                     params = params - step[:, None] * estimate
-                    moment[(*where, t)] = np.einsum(
-                        "ep,ep->e", estimate, estimate, dtype=np.float64
-                    )
-                    correct[(*where, t + 1)] = model.count_correct(params, test_x, test_y)
+                    moment[(*where, t)] = model.norms2(estimate, train.runs)
+                    correct[(*where, t + 1)] = model.count_correct(params, train.runs)
     unknown, no_theory = np.full((C, T), np.nan), np.empty((0, T, len(THEORY)))
     return [
         RunResult(correct[r], moment[r], unknown, unknown, unknown, het[r], no_theory)
@@ -155,8 +156,8 @@ def _kind(element: _Element) -> tuple[Any, ...]:
 def _element(
     curve: Curve,
     shared: draws.Shared,
-    model: Model,
-    initial: Float32,
+    model: OnExamples,
+    start: Float32,
     block: _Block,
     *,
     run: int,
@@ -164,12 +165,12 @@ def _element(
     n_clients: int,
     n_rounds: int,
 ) -> _Element:
-    seed, number, shift = block.seed, block.runs[run], run * block.n_examples
+    seed, number = block.seed, block.runs[run]
 
     def shares() -> csr_array:
         owner_share = None
         if curve.code == "owner-corrected":
-            owner_share = _owner_share(model, initial, block, shared.placement, shift)
+            owner_share = _owner_share(model, start, run, shared.placement)
         return coding.by_name(
             curve.code,
             shared.placement,
@@ -193,47 +194,42 @@ def _element(
         answered,
         np.full(n_clients, curve.server_prob),
     )
-    return _Element(
-        curve, run, place, shift, held.astype(np.float32), weights.fresh, weights.remembered
-    )
+    return _Element(curve, run, place, held.astype(np.float32), weights.fresh, weights.remembered)
 
 
-def _owner_share(
-    model: Model, params: Float32, block: _Block, placement: Placement, shift: int
-) -> FloatArray:
+def _owner_share(model: OnExamples, start: Float32, run: int, placement: Placement) -> FloatArray:
     """`coding.best_owner_share` of every owner at the initial model: (N,)."""
     copies, owner, N = placement.copies, placement.owner, placement.n_clients
+    none = np.zeros(N, np.float32)
 
-    def sums(examples: IntArray, weight: FloatArray) -> FloatArray:
-        """Each owner's weighted sum of gradients, (N, P)."""
+    def sums(examples: IntArray) -> Float32:
+        """The sum of gradients of those of the examples that each owns, (N, P)."""
         mine = [examples[owner[examples] == i] for i in range(N)]
-        clients = [Held(m + shift, (len(m) * weight[m]).astype(np.float32)) for m in mine]
-        result = np.zeros((N, len(params)))
-        start = np.broadcast_to(params, result.shape)
-        none = np.zeros(N, np.float32)
-        for now, total in local_steps.totals(model, block.x, block.y, clients, start, none):
+        clients = [Held(m, np.full(len(m), len(m), np.float32)) for m in mine]
+        result = np.zeros((N, start.shape[1]), np.float32)
+        runs, begin = np.full(N, run), np.repeat(start[run, None], N, axis=0)
+        for now, total in local_steps.totals(model, runs, clients, begin, none):
             result[now] = total
         return result
 
-    shared, ones = np.flatnonzero(copies > 0), np.ones(len(owner))
-    of_private, of_shared = sums(np.flatnonzero(copies == 0), ones), sums(shared, ones)
+    def norms2(vectors: Float32) -> FloatArray:
+        return model.norms2(vectors, np.full(len(vectors), run))
+
+    shared = np.flatnonzero(copies > 0)
+    of_private, of_shared = sums(np.flatnonzero(copies == 0)), sums(shared)
     spread = np.zeros(N)
     for begin in range(0, len(shared), EXAMPLES_AT_ONCE):
         some = shared[begin : begin + EXAMPLES_AT_ONCE]
-        each = models.summed_gradients(
-            model,
-            np.broadcast_to(params, (len(some), len(params))),
-            block.x[some + shift][:, None],
-            block.y[some + shift][:, None],
+        each = model.gradients(
+            np.repeat(start[run, None], len(some), axis=0),
+            np.full(len(some), run),
+            some[:, None],
             np.ones((len(some), 1), np.float32),
         )
-        norms2 = np.einsum("bp,bp->b", each, each, dtype=np.float64)
-        np.add.at(spread, owner[some], norms2 / copies[some])
-    return coding.best_owner_share(
-        np.einsum("np,np->n", of_private, of_shared),
-        np.einsum("np,np->n", of_shared, of_shared),
-        spread,
-    )
+        np.add.at(spread, owner[some], norms2(each) / copies[some])
+    private2, shared2 = norms2(of_private), norms2(of_shared)
+    cross = (norms2(of_private + of_shared) - private2 - shared2) / 2
+    return coding.best_owner_share(cross, shared2, spread)
 
 
 def _heterogeneity(
@@ -253,8 +249,9 @@ def _heterogeneity(
 class _Training:
     """The rounds of elements of one kind."""
 
-    def __init__(self, group: Sequence[_Element], block: _Block, model: Model) -> None:
+    def __init__(self, group: Sequence[_Element], block: _Block, model: OnExamples) -> None:
         self.group, self.block, self.model = group, block, model
+        self.runs = np.array([element.run for element in group])
         curves = [element.curve for element in group]
         self.rate = np.array([c.learning_rate for c in curves])
         self.decay = np.array([c.decay for c in curves])
@@ -273,17 +270,8 @@ class _Training:
 
     def _one_sum(self, t: int, params: Float32, _rates: Float32) -> Float32:
         """sum_j (sum_i u_i b_ij) g_j in one pass over each run's examples."""
-        M, block = self.block.n_examples, self.block
         weight = np.stack([self._example_weights(e, t) for e in self.group])
-        first = self.group[0].shift
-        if all(e.shift == first for e in self.group):
-            shape = (len(self.group), M)
-            x = np.broadcast_to(block.x[first : first + M], (*shape, block.x.shape[1]))
-            y = np.broadcast_to(block.y[first : first + M], shape)
-        else:
-            rows = np.array([e.shift for e in self.group])[:, None] + np.arange(M)
-            x, y = block.x[rows], block.y[rows]
-        return models.summed_gradients(self.model, params, x, y, weight)
+        return self.model.gradients(params, self.runs, None, weight)
 
     def _example_weights(self, element: _Element, t: int) -> Float32:
         """What each example's gradient counts: (M,)."""
@@ -298,7 +286,7 @@ class _Training:
             rng = self.block.batches(element, t, int(i))
             chosen = next(local_steps.batches(n, self.batch_size, 1, rng=rng))
             scale = np.float32(element.fresh[t, i] * n / len(chosen))
-            weight[held.examples[chosen] - element.shift] += scale * held.weight[chosen]
+            weight[held.examples[chosen]] += scale * held.weight[chosen]
         return weight
 
     def _by_clients(self, t: int, params: Float32, rates: Float32) -> Float32:
@@ -355,8 +343,7 @@ class _Training:
 
         return local_steps.totals(
             self.model,
-            self.block.x,
-            self.block.y,
+            self.runs[at[:, 0]],
             clients,
             params[at[:, 0]],
             rates[at[:, 0]],

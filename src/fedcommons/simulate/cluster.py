@@ -7,6 +7,7 @@ written here: workers need fedcommons and, for data or models of one's own, the 
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
@@ -40,8 +41,7 @@ def compute(
     check(address)
     if not blocks:
         return
-    import distributed
-
+    distributed: Any = importlib.import_module("distributed")
     with _client(address) as client:
         futures = {client.submit(function, study, block, pure=False): block for block in blocks}
         try:
@@ -56,8 +56,7 @@ def compute(
 
 
 def _client(address: str) -> Any:
-    import distributed
-
+    distributed: Any = importlib.import_module("distributed")
     if local := LOCAL.fullmatch(address):
         # Nobody needs the dashboard of a cluster that ends with the command.
         return distributed.Client(

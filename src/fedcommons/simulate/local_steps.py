@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcommons.checks import IntArray
-from fedcommons.simulate.models import Model, summed_gradients
+from fedcommons.simulate.models import OnExamples
 
 Float32 = npt.NDArray[np.float32]
 EXAMPLES_AT_ONCE = 8192  # gathered for one batch of clients, about
@@ -19,7 +19,7 @@ Correction = Callable[[Float32, Float32, IntArray], Float32]  # params, start, w
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What one client holds: places in the pool of examples, and the weight of each one's loss."""
+    """What one client holds: places among its run's examples, and the weight of each one's loss."""
 
     examples: IntArray
     weight: Float32
@@ -44,9 +44,8 @@ def batches(
 
 
 def totals(
-    model: Model,
-    x: Float32,
-    y: IntArray,
+    model: OnExamples,
+    runs: IntArray,
     clients: Sequence[Held],
     start: Float32,
     rates: Float32,
@@ -56,11 +55,11 @@ def totals(
     rngs: Sequence[np.random.Generator] | None = None,
     correction: Correction | None = None,
 ) -> Iterator[tuple[IntArray, Float32]]:
-    """The sum of each client's gradients over its steps, from the pool of examples (n, F).
+    """The sum of each client's gradients over its steps.
 
     Every step is on the mean over its batch of weight times loss, plus the correction; clients
-    without examples are left out. `start` is (B, P), `rates` (B,). Yields some clients' places and
-    their sums, (b, P), until all are done.
+    without examples are left out. `runs` is (B,), `start` (B, P), `rates` (B,). Yields some
+    clients' places and their sums, (b, P), until all are done.
     """
     sizes = np.array([len(client.examples) for client in clients])
     order = np.argsort(sizes, kind="stable")  # little padding
@@ -78,23 +77,21 @@ def totals(
         params, total = begin, np.zeros_like(begin)
         whole = not batch_size or sizes[now].max() <= batch_size
         examples, weight = _padded(mine, [next(d) for d in drawn])
-        inputs, labels = x[examples], y[examples]
         for step in range(n_steps):
             if step > 0:
                 params = begin - eta * total
             if step > 0 and not whole:
                 examples, weight = _padded(mine, [next(d) for d in drawn])
-                inputs, labels = x[examples], y[examples]
-            total += summed_gradients(model, params, inputs, labels, weight)
+            total += model.gradients(params, runs[now], examples, weight)
             if correction is not None:
                 total += correction(params, begin, now)
         yield now, total
 
 
 def _padded(clients: Sequence[Held], chosen: Sequence[IntArray]) -> tuple[IntArray, Float32]:
-    """Examples and weights / batch size, (b, H), filled up with weight 0."""
+    """Examples and weights / batch size, (b, H), filled up with example -1 and weight 0."""
     width = max(len(places) for places in chosen)
-    examples = np.zeros((len(clients), width), np.int64)
+    examples = np.full((len(clients), width), -1, np.int64)
     weight = np.zeros((len(clients), width), np.float32)
     for b, (client, places) in enumerate(zip(clients, chosen, strict=True)):
         examples[b, : len(places)] = client.examples[places]

@@ -14,13 +14,25 @@ from typing import Any
 
 from fedcommons.errors import ArgumentError, StudyError
 from fedcommons.simulate.models.mlp import Perceptron
-from fedcommons.simulate.models.model import Model, summed_gradients
+from fedcommons.simulate.models.model import Float32, Model
+from fedcommons.simulate.models.on_examples import Examples, OnExamples, Plain
+from fedcommons.simulate.models.perceptron_on_examples import PerceptronOnExamples
 from fedcommons.simulate.models.softmax import Softmax
 
 NAMES = ("softmax", "mlp", "cnn")
 PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
-__all__ = ["NAMES", "Model", "check_name", "load", "needs_torch", "source", "summed_gradients"]
+__all__ = [
+    "NAMES",
+    "Examples",
+    "Model",
+    "OnExamples",
+    "check_name",
+    "load",
+    "needs_torch",
+    "on_examples",
+    "source",
+]
 
 
 def check_name(name: str) -> None:
@@ -62,6 +74,13 @@ def load(name: str, example_shape: tuple[int, ...], n_classes: int) -> Model:
     if _takes_sizes(factory):
         factory = functools.partial(factory, n_classes, example_shape)
     return TorchModel(_reported(factory, name), example_shape, n_classes, name)
+
+
+def on_examples(model: Model, examples: Examples, initial: Float32, n_tests: int) -> OnExamples:
+    """The model on the examples of a block, for so many counts of what it gets right."""
+    if isinstance(model, Perceptron) and PerceptronOnExamples.pays(model, examples, n_tests):
+        return PerceptronOnExamples(model, examples, initial)
+    return Plain(model, examples, initial)
 
 
 def source(name: str) -> str:
