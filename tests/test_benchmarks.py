@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
 
@@ -41,3 +43,18 @@ def test_federation_benchmark_runs(tmp_path):
     result = json.loads(out.read_text())
     assert result["exchange"]["deliveries"] == 90
     assert result["beside FedAvg"]["examples held / owned (1 + dc)"] == 2.5
+
+
+def test_models_benchmark_runs_and_its_loop_does_the_same_work(tmp_path):
+    pytest.importorskip("torch")
+    out = tmp_path / "results.json"
+    subprocess.run(
+        [
+            sys.executable, BENCHMARKS / "models.py", "--runs", "2", "--rounds", "3", "--json", out,
+        ],
+        check=True,
+        capture_output=True,
+    )  # fmt: skip
+    result = json.loads(out.read_text())
+    assert len(result) == 3
+    assert result["training, 10,000 test images a round"]["largest difference in accuracy"] < 0.002

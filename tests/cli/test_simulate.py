@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from fedcommons.cli import simulate
-from fedcommons.errors import FedcommonsError
+from fedcommons.errors import ArgumentError
 from fedcommons.simulate import cluster, estimate, studies
 from fedcommons.simulate.folder import Folder
 from tests.cli.test_cli import COMMAND, run
@@ -244,5 +244,5 @@ def kill_a_worker(pid: int) -> int | None:
 
 def test_without_dask_the_extra_is_named(monkeypatch):
     monkeypatch.setattr(cluster, "find_spec", lambda name: None)
-    with pytest.raises(FedcommonsError, match=r"pip install 'fedcommons\[cluster\]'"):
+    with pytest.raises(ArgumentError, match=r"pip install 'fedcommons\[cluster\]'"):
         cluster.check("local:2")

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from fedcommons.cli import terminal
+from fedcommons.errors import StudyError
 from fedcommons.simulate import provenance, runner, studies, tables
 from fedcommons.simulate.folder import Folder
 
@@ -44,6 +45,8 @@ def reproduce(
     Example: fedcommons reproduce --runs 1000 --figure figure1 --figure figure2 --out results/full
     """
     chosen = studies.load(study) if study else studies.paper()
+    if chosen.tune:
+        raise StudyError(f"study {study}: tune is for fedcommons simulate")
     chosen = replace(
         chosen,
         runs=chosen.runs if runs is None else runs,

@@ -26,7 +26,7 @@ Compute = Callable[[Study, int], Mapping[int, RunResult]]
 def check(address: str) -> None:
     """Refuse what cannot be a cluster, before anything else is done."""
     if find_spec("distributed") is None:
-        raise FedcommonsError("a cluster needs Dask: pip install 'fedcommons[cluster]'")
+        raise ArgumentError("cluster needs Dask: pip install 'fedcommons[cluster]'")
     if not LOCAL.fullmatch(address) and ":" not in address:
         raise ArgumentError(
             "cluster must be the address of a Dask scheduler such as tcp://10.0.0.5:8786, or "

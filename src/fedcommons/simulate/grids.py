@@ -45,7 +45,7 @@ def figures(found: list[Curve], *, tune: bool) -> list[tuple[str, str, list[tupl
 
 
 def _title(curve: Curve) -> str:
-    words = [curve.model.split(":")[-1]]
+    words = [curve.model]
     words.append(
         f"Dirichlet α = {curve.alpha:g}" if curve.partition == "dirichlet" else curve.partition
     )

@@ -283,13 +283,13 @@ def parse(content: Mapping[str, Any]) -> Study:
     for entry in entries:
         if not isinstance(entry, Mapping):
             raise StudyError(f"figures must be written as [[figure]], got {entry!r}")
-    names = [entry.get("name") for entry in entries]
-    for name in names:
-        if names.count(name) > 1:
-            raise StudyError(f"figure names must differ, got {name!r} twice")
     tune = settings.get("tune", False)
     figures = tuple(_figure(entry, shared) for entry in entries)
     figures += _grid_figures(content.get("grid", []), shared, tune=tune)
+    names = [figure.name for figure in figures]
+    for name in names:
+        if names.count(name) > 1:
+            raise StudyError(f"figure names must differ, got {name!r} twice")
     rates = {line.curve.learning_rate for figure in figures for line in figure.lines}
     if tune and len(rates) < 2:
         raise StudyError(f"tune must have several values of learning_rate, got {sorted(rates)}")
