@@ -1,4 +1,4 @@
-"""The general engine: any task that can answer for its clients, one curve after another.
+"""The plain engine: any task that can answer for its clients, one curve after another.
 
 It keeps the model's parameters and every client's answer, and goes through `estimators.estimate`
 like the federation does. The example-space engine gives the same numbers for softmax regression,
