@@ -27,7 +27,9 @@ def curves(figure: Figure, series: list[Series]) -> Picture:
         return _nothing_left(figure, everything)
     by_p = panels(series)
     labels = list(dict.fromkeys(s.label for s in series))
-    picture = Picture(figsize=(style.FULL_WIDTH, 4.0), layout="constrained")
+    crowded = style.crowded(labels)
+    height = 4.0 + (0.16 * -(-len(labels) // 2) if crowded else 0)
+    picture = Picture(figsize=(style.FULL_WIDTH, height), layout="constrained")
     axes = picture.subplots(2, len(by_p), sharex=True, sharey="row", squeeze=False)
     last = len(series[0].mean("accuracy")) - 1
     for (top, bottom), (p, group) in zip(axes.T, by_p.items(), strict=True):
@@ -44,7 +46,7 @@ def curves(figure: Figure, series: list[Series]) -> Picture:
                     s.half_width(name)[x],
                     style.colour(s.label, labels),
                     log=log,
-                    linestyle="--" if s.label in style.REFERENCES else "-",
+                    linestyle=style.dash(s.label, labels),
                 )
         top.set_title(f"p = {p:g}")
         top.set_xlim(0, last)
@@ -56,6 +58,14 @@ def curves(figure: Figure, series: list[Series]) -> Picture:
     axes[0, 0].set_ylabel("test accuracy")
     axes[1, 0].set_ylabel(r"second moment $|\hat g|^2$")
     _footer(picture, figure, everything)
+    if crowded:
+        lines = [
+            axes[0, 0].plot([], [], color=style.colour(label, labels), label=label,
+                            linestyle=style.dash(label, labels))[0]
+            for label in labels
+        ]  # fmt: skip
+        picture.legend(handles=lines, loc="outside upper center", ncols=2)
+        return picture
     picture.draw_without_rendering()  # the labels' places depend on the final axes
     for panel, name, at in (
         (axes[0, -1], "accuracy", last),

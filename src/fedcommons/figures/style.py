@@ -17,6 +17,8 @@ from fedcommons.checks import FloatArray
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 FULL_WIDTH, COLUMN_WIDTH = 7.16, 3.5  # inches: IEEE's two columns and one
 LABEL_GAP = 0.085  # of the axes' height
+LONGEST_LABEL = 30
+DASHES = ("-", ":", "-.", "--")
 REFERENCE = "#555555"  # the colour of what others are compared with
 REFERENCES = ("IID", "nobody missing")
 
@@ -58,6 +60,19 @@ def colour(label: str, labels: list[str]) -> str:
     return COLOURS[others.index(label) % len(COLOURS)]
 
 
+def dash(label: str, labels: list[str]) -> str:
+    """The dash of a line: where colours come again, another; references are dashed."""
+    if label in REFERENCES:
+        return "--"
+    others = [name for name in labels if name not in REFERENCES]
+    return DASHES[others.index(label) // len(COLOURS) % len(DASHES)]
+
+
+def crowded(labels: list[str]) -> bool:
+    """Whether labels need a legend: beside the lines there is room for a few short ones."""
+    return len(labels) > len(COLOURS) + 1 or max(map(len, labels)) > LONGEST_LABEL
+
+
 def band(
     axes: Axes,
     x: npt.ArrayLike,
@@ -70,6 +85,7 @@ def band(
 ) -> None:
     """A line with its 95 % band; on a log axis the band is that of the logarithm."""
     if log:
+        mean = np.where(mean > 0, mean, np.nan)  # 0 has no place on a log axis
         factor = np.exp(half / mean)
         low, high = mean / factor, mean * factor
     else:
