@@ -121,7 +121,7 @@ def test_a_body_cannot_be_signed_anew_under_another_context():
     """A member who re-signs what another member sealed cannot make it its own."""
     head = dataclasses.replace(CONTEXT, sender=OTHER.public).encode()
     sealed = SEALED[BODY:]
-    signature = OTHER.sign("envelope", envelope._digest(head, sealed))
+    signature = OTHER.sign("envelope", envelope._signed_part(head, sealed))
     with pytest.raises(EnvelopeRefused):
         opened(envelope.MAGIC + signature + head + sealed)
 

@@ -22,7 +22,7 @@ from fedcommons.checks import FloatArray, IntArray
 from fedcommons.errors import ArgumentError, FederationError
 from fedcommons.federate import wire
 from fedcommons.federate.commits import Commit
-from fedcommons.federate.layout import Layout
+from fedcommons.federate.layout import Layout, numpy_of
 from fedcommons.federate.receipts import Receipt
 from fedcommons.federate.records import NAME
 from fedcommons.federate.refusals import MalformedRecord, PeersNotPinned, SiteWithdrew
@@ -254,7 +254,7 @@ class _Training:
             raise FederationError("the training function must return the arrays that it was given")
         return ArrayRecord(
             {
-                name: Array(_descent(array.numpy(), records["arrays"][name].numpy(), n))
+                name: Array(_descent(numpy_of(array), numpy_of(records["arrays"][name]), n))
                 for name, array in start.items()
             }
         )
