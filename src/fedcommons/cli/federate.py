@@ -14,7 +14,7 @@ from rich.table import Table
 
 from fedcommons.cli import exit_codes, federate_demo, federate_deploy
 from fedcommons.cli.extras import need_flower
-from fedcommons.errors import ArgumentError, StoreError
+from fedcommons.errors import ArgumentError
 
 app = typer.Typer(
     help="A federation on Flower: an app of your own, one to watch, and a site's store.",
@@ -196,8 +196,6 @@ def withdraw(
             said = "everything is withdrawn"
         else:
             said = f"{store.withdraw(numbers)} examples are withdrawn"
-    except StoreError:
-        raise
     finally:
         store.close()
     typer.echo(json.dumps({"withdrawn": said}) if as_json else f"{said}, from the next round on")
