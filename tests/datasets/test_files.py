@@ -139,6 +139,7 @@ def test_wrong_arrays_are_named(tmp_path, changes, message):
         (gzip.compress(idx_bytes(ARRAYS["x_train"]))[:-9], "cannot be read"),
         (b"\0\0\x08\x04" + b"\xff" * 16, "must have"),
     ],
+    ids=["empty", "no-idx", "no-shape", "too-short", "too-long", "cut-gzip", "huge-shape"],
 )
 def test_damaged_idx_files_are_named(tmp_path, content, message):
     (tmp_path / "file").write_bytes(content)
