@@ -7,15 +7,13 @@ from functools import cached_property
 from typing import Any
 
 from fedcommons.coding import CODES
-from fedcommons.federate.draw import Draw
 from fedcommons.federate.records import (
     MOST_EXAMPLES,
     MOST_SITES,
     NAME,
+    Agreed,
     Epoch,
     Reader,
-    check_roster,
-    digest,
     encode,
     hexadecimal_of,
     integer_of,
@@ -39,7 +37,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Commit:
+class Commit(Agreed):
     """Who holds what from now on, and which share each holder has: the record that all train by.
 
     Attributes:
@@ -124,22 +122,9 @@ class Commit:
             )
         )
 
-    @cached_property
-    def draw(self) -> Draw:
-        return Draw(
-            self.seed,
-            self.copies,
-            tuple(member.site for member in self.members),
-            tuple(member.n_shareable for member in self.members),
-        )
-
-    @cached_property
-    def record(self) -> bytes:
-        return self.encode()
-
-    @cached_property
-    def digest(self) -> bytes:
-        return digest(self.record)
+    @property
+    def roster(self) -> tuple[Member, ...]:
+        return self.members
 
     @cached_property
     def n_examples(self) -> int:
@@ -211,7 +196,7 @@ class Commit:
             _floats(read.list("owner_share"), n, "owner_share"),
         )
         read.end()
-        check_roster([(member.site, member.identity) for member in members], commit.copies)
+        commit.check_roster()
         if list(commit.pairs) != sorted(set(commit.pairs)):
             raise MalformedRecord("commit: pairs must be sorted, each once")
         if not all(commit.present[place] for pair in commit.pairs for place in pair):

@@ -9,9 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 from fedcommons.federate.draw import Draw
 from fedcommons.federate.keys import Identity, is_signed
@@ -170,8 +172,61 @@ class SignedOffer:
         return offer
 
 
+class OnRoster(Protocol):
+    """A site as a roster names it."""
+
+    @property
+    def site(self) -> str: ...
+
+    @property
+    def identity(self) -> str: ...
+
+    @property
+    def n_shareable(self) -> int: ...
+
+
+class Agreed(ABC):
+    """A record that all sites go by: it names a roster, and who gets a copy of what."""
+
+    seed: int
+    copies: int
+
+    @property
+    @abstractmethod
+    def roster(self) -> Sequence[OnRoster]: ...
+
+    @abstractmethod
+    def encode(self) -> bytes: ...
+
+    @cached_property
+    def record(self) -> bytes:
+        return self.encode()
+
+    @cached_property
+    def digest(self) -> bytes:
+        return digest(self.record)
+
+    @cached_property
+    def draw(self) -> Draw:
+        return Draw(
+            self.seed,
+            self.copies,
+            tuple(site.site for site in self.roster),
+            tuple(site.n_shareable for site in self.roster),
+        )
+
+    def check_roster(self) -> None:
+        """Whether the roster can be one, for this many copies."""
+        names = [site.site for site in self.roster]
+        n = len(names)
+        if names != sorted(set(names)) or len({site.identity for site in self.roster}) != n:
+            raise RosterRefused("the roster must have each name and each key once, in order")
+        if n < 2 or self.copies >= n:
+            raise RosterRefused("copies must be below the number of sites, of which two are needed")
+
+
 @dataclass(frozen=True)
-class Epoch:
+class Epoch(Agreed):
     """What an exchange goes by: the seed of the draw, d, and who takes part with which keys."""
 
     federation: str
@@ -204,9 +259,8 @@ class Epoch:
             tuple(_signed_offer(entry) for entry in read.list("offers", most=MOST_SITES)),
         )
         read.end()
-        sites = epoch.sites
-        check_roster([(site.site, site.identity) for site in sites], epoch.copies)
-        if any(s.federation != epoch.federation or not s.key for s in sites):
+        epoch.check_roster()
+        if any(s.federation != epoch.federation or not s.key for s in epoch.sites):
             raise RosterRefused("the roster must hold offers to this federation, with keys")
         return epoch
 
@@ -214,22 +268,9 @@ class Epoch:
     def sites(self) -> tuple[Offer, ...]:
         return tuple(offer.checked() for offer in self.offers)
 
-    @cached_property
-    def record(self) -> bytes:
-        return self.encode()
-
-    @cached_property
-    def digest(self) -> bytes:
-        return digest(self.record)
-
-    @cached_property
-    def draw(self) -> Draw:
-        return Draw(
-            self.seed,
-            self.copies,
-            tuple(site.site for site in self.sites),
-            tuple(site.n_shareable for site in self.sites),
-        )
+    @property
+    def roster(self) -> tuple[Offer, ...]:
+        return self.sites
 
     def index(self, identity: str) -> int:
         """The site's place in the roster."""
@@ -237,15 +278,6 @@ class Epoch:
             if site.identity == identity:
                 return place
         raise RosterRefused("this site is not in the roster")
-
-
-def check_roster(sites: list[tuple[str, str]], copies: int) -> None:
-    """Whether these (name, identity) can be a roster, for this many copies."""
-    names = [name for name, _ in sites]
-    if names != sorted(set(names)) or len({identity for _, identity in sites}) != len(sites):
-        raise RosterRefused("the roster must have each name and each key once, in order")
-    if len(sites) < 2 or copies >= len(sites):
-        raise RosterRefused("copies must be below the number of sites, of which two are needed")
 
 
 def _signed_offer(entry: object) -> SignedOffer:
