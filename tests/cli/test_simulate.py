@@ -99,6 +99,7 @@ def test_the_example_runs(tmp_path):
     assert result.returncode == 0, result.stderr
     content = json.loads(result.stdout)
     assert len(content["lines"]) == 24
+    assert "largest learning_rate was the best of the list for" in result.stderr  # in two rounds
     record = json.loads((tmp_path / "results" / "mine" / "run.json").read_text())
     assert len(record["tuning"]) == 3 * 24
     assert sum(row["chosen"] for row in record["tuning"]) == 24

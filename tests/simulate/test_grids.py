@@ -202,6 +202,10 @@ def test_each_line_gets_its_best_rate(folder):
     assert {line.curve.learning_rate for line in chosen.figures[0].lines} == {0.5}
     assert [line.label for line in chosen.figures[0].lines] == ["coded gd", "fedavg"]
     assert (chosen.pool, chosen.tune, chosen.runs) == ("tuned", False, 2)
+    assert tuning.at_the_edge(study, chosen) == (0, 0)
+    curves = [tuning._without_rate(curve) for curve in chosen.curves]
+    ends = dict(zip(curves, (0.001, 1e30), strict=True))
+    assert tuning.at_the_edge(study, tuning.with_rates(study, ends)) == (1, 1)
     assert len(record) == 6
     assert sum(row["chosen"] for row in record) == 2
     for row in record:

@@ -140,4 +140,12 @@ def _tuned(
         folder.begin(tried, provenance.about(provenance.command_line()))
         with terminal.progress(f"{len(tried.curves)} rates to choose from, runs") as bar:
             runner.run_study(tried, folder, workers=workers, cluster=cluster, on_progress=bar)
-        return tuning.choose(study, folder, len(runner.study_data(tried).y_test))
+        chosen, record = tuning.choose(study, folder, len(runner.study_data(tried).y_test))
+    for n, which in zip(tuning.at_the_edge(study, chosen), ("smallest", "largest"), strict=True):
+        if n:
+            typer.echo(
+                f"fedcommons: the {which} learning_rate was the best of the list for {n} of "
+                f"{len(chosen.curves)} curves: a wider list may serve them better",
+                err=True,
+            )
+    return chosen, record

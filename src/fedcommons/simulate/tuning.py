@@ -63,6 +63,19 @@ def choose(study: Study, folder: Folder, n_test: int) -> tuple[Study, list[dict[
     return with_rates(study, rates), record
 
 
+def at_the_edge(study: Study, tuned: Study) -> tuple[int, int]:
+    """How many curves chose the smallest and how many the largest of their rates.
+
+    A rate beyond the list may serve these better.
+    """
+    tried: dict[Curve, list[float]] = {}
+    for curve in study.curves:
+        tried.setdefault(_without_rate(curve), []).append(curve.learning_rate)
+    chosen = [(curve.learning_rate, tried[_without_rate(curve)]) for curve in tuned.curves]
+    several = [(rate, rates) for rate, rates in chosen if len(rates) > 1]
+    return sum(r == min(rs) for r, rs in several), sum(r == max(rs) for r, rs in several)
+
+
 def untuned(study: Study) -> Study:
     """The study with some rate for each line: as much work as with the best."""
     return with_rates(study, {_without_rate(c): c.learning_rate for c in study.curves})
