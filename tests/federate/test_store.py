@@ -16,8 +16,9 @@ from fedcommons.errors import StoreError
 from fedcommons.federate import durable
 from fedcommons.federate.commits import Commit, Member
 from fedcommons.federate.database import FILE
+from fedcommons.federate.manifest import Manifest
 from fedcommons.federate.packing import Examples
-from fedcommons.federate.store import MOST_KEYS, Manifest, Store
+from fedcommons.federate.store import MOST_KEYS, Store
 
 EPOCH = b"e" * 32
 SENDERS = ("aa" * 32, "bb" * 32)

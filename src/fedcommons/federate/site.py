@@ -21,6 +21,7 @@ from fedcommons.federate import envelope, packing
 from fedcommons.federate.commits import Commit
 from fedcommons.federate.envelope import Context, federation_digest
 from fedcommons.federate.held import Held, held_by
+from fedcommons.federate.manifest import Manifest
 from fedcommons.federate.packing import Examples
 from fedcommons.federate.receipts import Receipt, n_assigned, receipt_content
 from fedcommons.federate.records import Epoch, Offer, SignedOffer
@@ -36,7 +37,7 @@ from fedcommons.federate.refusals import (
     WrongFederation,
 )
 from fedcommons.federate.site_data import SiteData, fingerprints_of
-from fedcommons.federate.store import Manifest, Store
+from fedcommons.federate.store import Store
 
 logger = logging.getLogger(__name__)
 

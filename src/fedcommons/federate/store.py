@@ -8,73 +8,25 @@ is noticed; what is deleted is overwritten.
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from fedcommons.checks import BoolArray, IntArray
+from fedcommons.checks import IntArray
 from fedcommons.errors import StoreError
 from fedcommons.federate import durable, keys, packing
 from fedcommons.federate.commits import Commit
-from fedcommons.federate.database import STATE, Database, row_digest
+from fedcommons.federate.database import STATE, row_digest
+from fedcommons.federate.ledger import Ledger
+from fedcommons.federate.manifest import Manifest
 from fedcommons.federate.packing import Examples
 
 MOST_KEYS = 8  # of epochs that never came about
 CHUNK = "epoch = ? AND sender = ? AND chunk = ?"
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerEntry:
-    """One thing that happened to examples: sent, received, receipt, commit, withdrawn, deleted."""
-
-    entry: int
-    time: float
-    event: str
-    epoch: int
-    peer: str
-    chunk: int
-    examples: int
-    size: int
-    evidence: bytes
-    chain: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """How the site's rows were numbered.
-
-    Attributes:
-        stamp: the source's stamp when it was last compared.
-        content: the digest of the data: all fingerprints and marks.
-        digest: of the content and of which rows take part.
-        live: (rows,) those that were not withdrawn when they were numbered.
-        shareable: (rows,) those that may be shared.
-        fingerprints: (rows, 16) bytes.
-    """
-
-    stamp: str
-    content: bytes
-    digest: bytes
-    live: BoolArray
-    shareable: BoolArray
-    fingerprints: npt.NDArray[np.uint8]
-
-    @property
-    def rows(self) -> IntArray:
-        """The rows that take part."""
-        return np.flatnonzero(self.live)
-
-    @property
-    def share_rows(self) -> IntArray:
-        """The row of each share number."""
-        return np.flatnonzero(self.live & self.shareable)
-
-
-class Store(Database):
+class Store(Ledger):
     """What a site keeps."""
 
     def check(self) -> None:
@@ -357,46 +309,3 @@ class Store(Database):
 
     def withdrawn_fingerprints(self) -> set[bytes]:
         return {fingerprint for fingerprint, _ in self._all("withdrawals")}
-
-    # The ledger
-
-    def _note(
-        self,
-        event: str,
-        epoch: int,
-        peer: str,
-        chunk: int,
-        examples: int,
-        size: int,
-        evidence: bytes = b"",
-    ) -> None:
-        """Append an entry, chained to the one before; the same thing is noted once."""
-        if self._run(
-            "SELECT 1 FROM ledger WHERE event = ? AND epoch = ? AND peer = ? AND chunk = ? "
-            "AND evidence = ?",
-            (event, epoch, peer, chunk, evidence),
-        ):
-            return
-        ((last,),) = self._run("SELECT COALESCE(MAX(entry), 0) FROM ledger")
-        fields = (last + 1, time.time(), event, epoch, peer, chunk, examples, size, evidence)
-        chain = row_digest(self._get("ledger"), *fields)
-        self._run("INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*fields, chain))
-        self._set("ledger", chain)
-
-    def _note_deleted(
-        self, deleted: Mapping[str, int], epoch: int, serial: int, evidence: bytes = b""
-    ) -> None:
-        for sender, n in deleted.items():
-            if n:
-                self._note("deleted", epoch, sender, serial, n, 0, evidence)
-
-    def ledger(self) -> Iterator[LedgerEntry]:
-        """All entries, the oldest first; one that was changed since or is missing is noticed."""
-        before = None
-        for row in self._run("SELECT * FROM ledger ORDER BY entry"):
-            if row_digest(before, *row[:-1]) != row[-1]:
-                raise StoreError(f"the ledger of {self.folder} was changed at entry {row[0]}")
-            before = row[-1]
-            yield LedgerEntry(*row)
-        if before != self._get("ledger"):
-            raise StoreError(f"the ledger of {self.folder} has lost its last entries")
