@@ -11,9 +11,9 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, RecordDict
 
 from fedcommons.errors import FederationError
-from fedcommons.federate import delivery, durable, meeting, wire
-from fedcommons.federate import site as sites
+from fedcommons.federate import chunks, delivery, durable, meeting, wire
 from fedcommons.federate.keys import Identity
+from fedcommons.federate.receipts import receipt_content
 from fedcommons.federate.records import Epoch, Offer
 from fedcommons.federate.site_data import SiteData
 from tests.federate.tiny import (
@@ -98,7 +98,7 @@ def crash(message: Message, _reply: Message) -> Message:
 
 def in_small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """One share number to a chunk, one envelope in flight."""
-    for module in (sites, delivery):
+    for module in (chunks, delivery):
         monkeypatch.setattr(module, "CHUNK_BYTES", 120)
     monkeypatch.setattr(delivery, "WINDOW_BYTES", 360)
 
@@ -498,7 +498,7 @@ def test_a_receipt_counts_for_what_was_handed_out_alone(tiny):
         b = client.site(grid.contexts[3])
         epoch = Epoch.decode(wire.fields(message)["epoch"])
         a, n = epoch.sites[0].identity, len(epoch.draw.assigned(0, 1))
-        content = sites.receipt_content(epoch.digest, a, b.identity_name, n)
+        content = receipt_content(epoch.digest, a, b.identity_name, n)
         signature = b.store.identity.sign("receipt", content)
         return changed(senders=[a], examples=[n], signatures=[signature])(message, reply)
 

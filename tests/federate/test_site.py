@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from fedcommons.errors import StoreError
-from fedcommons.federate import envelope, packing
-from fedcommons.federate import site as module
+from fedcommons.federate import chunks, envelope, packing
 from fedcommons.federate.commits import Commit
 from fedcommons.federate.envelope import Context, federation_digest
 from fedcommons.federate.keys import Identity, fresh_epoch_key
+from fedcommons.federate.own_rows import Shareable
 from fedcommons.federate.packing import Examples
-from fedcommons.federate.receipts import Receipt
+from fedcommons.federate.receipts import Receipt, receipt_content
 from fedcommons.federate.records import Epoch
 from fedcommons.federate.refusals import (
     CommitRefused,
@@ -108,7 +108,7 @@ def test_what_was_sent_arrives(three, epoch):
 
 def test_several_chunks_arrive_as_one_does(make_site, monkeypatch):
     """Two share numbers in a chunk, delivered in any order: receipts come with the last."""
-    monkeypatch.setattr(module, "CHUNK_BYTES", 2 * 40)
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", 2 * 40)
     sites = [make_site(name) for name in "abc"]
     epoch = epoch_of(sites, copies=1)
     _, n = sites[A].send(epoch.record, [], 0)
@@ -225,7 +225,7 @@ def test_swapped_bodies_are_refused(three, epoch, caplog):
 
 def test_an_oversized_claim_is_refused_before_it_is_opened(three, epoch, caplog, monkeypatch):
     data = from_a_to_b(three, epoch, bytes(8192))
-    monkeypatch.setattr(module, "CHUNK_BYTES", 4096)
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", 4096)
     monkeypatch.setattr(envelope, "is_signed", lambda *_: pytest.fail("it was looked at"))
     assert_refused(three[B], epoch, data, caplog)
 
@@ -674,7 +674,7 @@ def test_withdrawals_are_reported_by_share_number(committed):
     sites, _, commit = committed
     manifest = sites[A].store.manifest()
     sites[A].store.withdraw(np.array([manifest.share_rows[2], 1, 3]))
-    found = sites[A].withdrawn(manifest)
+    found = sites[A].rows.withdrawn(manifest)
     assert found.numbers == (2,)
     assert found.n_private == 2
     fresh = Site(sites[A].store, sites[A].data, "a", None)
@@ -719,7 +719,7 @@ def test_a_receipt_is_worth_what_its_recipient_signed(three, epoch):
     ):
         assert not replace(receipt, **changes).is_signed(epoch), changes
     assert not receipt.is_signed(epoch_of(three, number=2))
-    short = module.receipt_content(epoch.digest, receipt.sender, receipt.recipient, 0)
+    short = receipt_content(epoch.digest, receipt.sender, receipt.recipient, 0)
     signed = three[B].store.identity.sign("receipt", short)
     assert not replace(receipt, examples=0, signature=signed).is_signed(epoch)
 
@@ -728,7 +728,7 @@ def test_only_good_receipts_come_into_the_ledger(three, epoch):
     (receipt,), _ = three[B].receive(epoch.record, [sent_by(three[A], epoch)[B]])
     commit = Commit.of(epoch, ((A, B),))
     stranger = Identity.create()
-    content = module.receipt_content(epoch.digest, receipt.sender, stranger.name, 3)
+    content = receipt_content(epoch.digest, receipt.sender, stranger.name, 3)
     bad = [
         replace(receipt, examples=5),
         replace(receipt, recipient="no key"),
@@ -749,5 +749,5 @@ def test_packing_sees_shareable_examples_only(three):
     manifest = three[A].store.manifest()
     everything = replace(manifest, shareable=np.ones(12, np.bool_))
     with pytest.raises(DataChanged):
-        module.Shareable(three[A].data, everything, b"key")
-    assert len(module.Shareable(three[A].data, manifest, b"key")) == 6
+        Shareable(three[A].data, everything, b"key")
+    assert len(Shareable(three[A].data, manifest, b"key")) == 6

@@ -347,14 +347,14 @@ def test_a_changed_file_needs_a_new_epoch_and_a_touched_one_does_not(tmp_path, l
 
     offer = site().offer(FEDERATION, node_id=1, run_id=1, with_key=True).checked()
     os.utime(path, ns=(1, 1))
-    assert site().check_data().digest.hex() == offer.manifest
+    assert site().rows.checked().digest.hex() == offer.manifest
     assert store.manifest().stamp == load(path).stamp  # compared once
     npz(path, shareable=~MARKS)
     with pytest.raises(DataChanged):
-        site().check_data()
+        site().rows.checked()
     npz(path, shareable=MARKS, y=(Y + 1) % 3)
     with pytest.raises(DataChanged):
-        site().check_data()
+        site().rows.checked()
     again = site().offer(FEDERATION, node_id=1, run_id=1, with_key=True).checked()
     assert again.manifest != offer.manifest
     store.close()

@@ -7,9 +7,8 @@ from fedcommons.errors import FederationError
 from fedcommons.federate import wire
 from fedcommons.federate.layout import Layout
 from fedcommons.federate.refusals import CommitRefused, Refusal
-from fedcommons.federate.site import Withdrawn
 from fedcommons.federate.training import CodedSum
-from fedcommons.federate.withdrawals import holders_of_what_left, withdraw
+from fedcommons.federate.withdrawals import Withdrawn, holders_of_what_left, withdraw
 from tests.federate.tiny import (
     BETA,
     Counting,

@@ -21,7 +21,7 @@ from fedcommons.federate.coordinator import Federation
 from fedcommons.federate.layout import Layout
 from fedcommons.federate.refusals import AnswerRefused
 from fedcommons.federate.settings import Settings
-from fedcommons.federate.site import Withdrawn
+from fedcommons.federate.withdrawals import Withdrawn
 
 SHORTEST_DEADLINE, LONGEST_DEADLINE = 5.0, 600.0
 FIRST_DEADLINE = 120.0  # of an adaptive one, before anything is known

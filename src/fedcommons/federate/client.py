@@ -178,7 +178,7 @@ class SiteClient:
             site.note_receipts(commit, _receipts(site, request))
         me = commit.index(site.identity_name)
         assert me is not None  # come_under refuses it
-        withdrawn = site.withdrawn(site.manifest_of(commit))
+        withdrawn = site.rows.withdrawn(site.manifest_of(commit))
         reply: dict[str, Any] = {"digest": commit.digest, "round": int(request["round"])}
         if (withdrawn.numbers, withdrawn.n_private) != (
             commit.withdrawn[me],
@@ -211,7 +211,7 @@ class SiteClient:
         """Everything that the site holds, its own examples first; read once for each commit."""
         known = self._arrays.get(site.identity_name)
         if known is None or known[0] != commit.digest:
-            rows = site.own_rows(site.manifest_of(commit))
+            rows = site.rows.trained_on(site.manifest_of(commit))
             received = [
                 site.received_examples(commit, sender) for sender, _ in site.held(commit).senders
             ]

@@ -13,11 +13,11 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 from fedcommons.federate import wire
+from fedcommons.federate.chunks import CHUNK_BYTES, n_chunks, rows_per_chunk
 from fedcommons.federate.meeting import Meeting
 from fedcommons.federate.receipts import Receipt
 from fedcommons.federate.records import Epoch
 from fedcommons.federate.server_state import Exchange, ServerState
-from fedcommons.federate.site import CHUNK_BYTES, n_chunks, rows_per_chunk
 
 WINDOW_BYTES = 3 * CHUNK_BYTES  # in flight at once: a SuperLink needs about five times as much
 ATTEMPTS = 3  # of a site that answers with errors; one that is away may come back in time
@@ -85,9 +85,7 @@ class Delivery:
 
     def _chunk_bytes(self, sender: int) -> int:
         offer, copies = self.epoch.sites[sender], self.epoch.copies
-        return min(offer.n_shareable, rows_per_chunk(offer.row_bytes, copies)) * (
-            offer.row_bytes * copies
-        )
+        return min(offer.n_shareable, rows_per_chunk(offer, copies)) * (offer.row_bytes * copies)
 
     def _persistently(
         self, contents: Mapping[int, RecordDict], message_type: str

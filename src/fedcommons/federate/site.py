@@ -8,26 +8,24 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedcommons.checks import BoolArray, IntArray
+from fedcommons.checks import IntArray
 from fedcommons.errors import StoreError
-from fedcommons.federate import envelope, packing
+from fedcommons.federate import chunks
 from fedcommons.federate.commits import Commit
-from fedcommons.federate.envelope import Context, federation_digest
 from fedcommons.federate.held import Held, held_by
 from fedcommons.federate.manifest import Manifest
+from fedcommons.federate.own_rows import OwnRows
 from fedcommons.federate.packing import Examples
 from fedcommons.federate.receipts import Receipt, n_assigned, receipt_content
 from fedcommons.federate.records import Epoch, Offer, SignedOffer
 from fedcommons.federate.refusals import (
     CommitRefused,
-    DataChanged,
     EnvelopeRefused,
     EpochRefused,
     PeersNotPinned,
@@ -36,52 +34,10 @@ from fedcommons.federate.refusals import (
     SiteWithdrew,
     WrongFederation,
 )
-from fedcommons.federate.site_data import SiteData, fingerprints_of
+from fedcommons.federate.site_data import SiteData
 from fedcommons.federate.store import Store
 
 logger = logging.getLogger(__name__)
-
-CHUNK_BYTES = 16 << 20  # what a message of the exchange may carry
-
-
-class Shareable:
-    """The examples that may leave a site: the only view of its data that the packing code has."""
-
-    def __init__(self, data: SiteData, manifest: Manifest, key: bytes) -> None:
-        self._data, self._rows, self._key = data, manifest.share_rows, key
-        self._fingerprints = manifest.fingerprints
-        if not data.shareable[self._rows].all():
-            raise DataChanged("the manifest shares a row that is not marked as shareable")
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def take(self, numbers: IntArray) -> Examples:
-        """The examples with these share numbers, if they are those that were numbered."""
-        rows = self._rows[numbers]
-        found = Examples(numbers, self._data.y[rows], self._data.x.take(rows))
-        if not np.array_equal(
-            fingerprints_of(found.x, found.y, self._key), self._fingerprints[rows]
-        ):
-            raise DataChanged("the data changed since the rows were numbered")
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class Withdrawn:
-    """What a site took back: share numbers, and how many of its unshared examples."""
-
-    numbers: tuple[int, ...]
-    n_private: int
-
-
-def rows_per_chunk(row_bytes: int, copies: int) -> int:
-    """How many share numbers a chunk covers, so that all its envelopes fit in one message."""
-    return max(1, CHUNK_BYTES // (max(copies, 1) * row_bytes))
-
-
-def n_chunks(offer: Offer, copies: int) -> int:
-    return -(-offer.n_shareable // rows_per_chunk(offer.row_bytes, copies))
 
 
 class Site:
@@ -95,16 +51,12 @@ class Site:
         self, store: Store, data: SiteData, name: str, peers: Mapping[str, str] | None
     ) -> None:
         self.store, self.data, self.name, self.peers = store, data, name, peers
-        self._compared = b""
+        self.rows = OwnRows(store, data)
         self._held: tuple[bytes, Held] | None = None
 
     @cached_property
     def identity_name(self) -> str:
         return self.store.identity.name
-
-    @cached_property
-    def _fingerprint_key(self) -> bytes:
-        return self.store.identity.secret("fingerprints")
 
     # Offer
 
@@ -114,8 +66,8 @@ class Site:
         self._check_taking_part()
         self.store.join(federation)
         if with_key or self.store.manifest() is None:
-            self._number_rows()
-        manifest = self._manifest()
+            self.rows.number()
+        manifest = self.rows.manifest()
         return Offer(
             federation=federation,
             site=self.name,
@@ -139,46 +91,6 @@ class Site:
         if self.store.federation not in (None, federation):
             raise WrongFederation("the site's store belongs to another federation")
 
-    def _manifest(self, digest: bytes | None = None) -> Manifest:
-        manifest = self.store.manifest(digest)
-        if manifest is None:
-            raise DataChanged("the site has not numbered its rows so")
-        return manifest
-
-    def _number_rows(self) -> None:
-        """Number the rows that take part from now on: all but those that were withdrawn."""
-        fingerprints, content = self._fingerprints()
-        withdrawn = self.store.withdrawn_fingerprints()
-        live = np.array([f.tobytes() not in withdrawn for f in fingerprints], np.bool_)
-        digest = hashlib.sha256(content + live.tobytes()).digest()
-        known = self.store.manifest()
-        if known is None or (known.digest, known.stamp) != (digest, self.data.stamp):
-            self.store.number_rows(
-                Manifest(self.data.stamp, content, digest, live, self.data.shareable, fingerprints)
-            )
-
-    def _fingerprints(self) -> tuple[npt.NDArray[np.uint8], bytes]:
-        """The fingerprint of every row, and the digest of all of them and of the marks."""
-        found = self.data.fingerprints(self._fingerprint_key)
-        whole = hashlib.sha256(repr((str(self.data.x.dtype), self.data.x.shape)).encode())
-        whole.update(found.tobytes())
-        whole.update(self.data.shareable.tobytes())
-        return found, whole.digest()
-
-    def check_data(self, digest: bytes | None = None) -> Manifest:
-        """The manifest with this digest, or the newest, if the data are those that it numbered."""
-        manifest = self._manifest(digest)
-        stamp = self.data.stamp
-        if (stamp and manifest.stamp == stamp) or self._compared == manifest.content:
-            return manifest
-        if self._fingerprints()[1] != manifest.content:
-            raise DataChanged("the data are not those that the site offered")
-        self._compared = manifest.content
-        if stamp:  # the same data in a file that was touched: compare them once
-            manifest = replace(manifest, stamp=stamp)
-            self.store.number_rows(manifest)
-        return manifest
-
     # Send and receive
 
     def _enter(self, record: bytes) -> Epoch:
@@ -194,7 +106,7 @@ class Site:
             raise EpochRefused("the epoch does not increase")
         if committed and _decoded_commit(committed).number >= epoch.number:
             raise EpochRefused("the epoch is committed already")
-        self.check_data(bytes.fromhex(mine.manifest))
+        self.rows.checked(bytes.fromhex(mine.manifest))
         if self.store.private_key(bytes.fromhex(mine.key)) is None:
             raise EpochRefused("the site never offered this key, or destroyed it")
         if epoch.number > number:
@@ -222,15 +134,13 @@ class Site:
         """Envelopes of one chunk for these recipients, by place in the roster, and n_chunks."""
         epoch = self._enter(record)
         me = epoch.index(self.identity_name)
-        manifest = self.check_data(bytes.fromhex(epoch.sites[me].manifest))
-        if self._gone(manifest)[manifest.share_rows].any():
-            raise DataChanged("examples were withdrawn since the rows were numbered")
-        shareable = Shareable(self.data, manifest, self._fingerprint_key)
-        per_chunk = rows_per_chunk(self.data.row_bytes, epoch.copies)
-        total = n_chunks(epoch.sites[me], epoch.copies)
+        mine = epoch.sites[me]
+        shareable = self.rows.shareable(self.rows.checked(bytes.fromhex(mine.manifest)))
+        total = chunks.n_chunks(mine, epoch.copies)
         if not 0 <= chunk < total:
             return [], total
-        numbers = np.arange(chunk * per_chunk, min((chunk + 1) * per_chunk, len(shareable)))
+        covered = chunks.share_numbers(mine, epoch.copies, chunk)
+        numbers = np.arange(covered.start, covered.stop)
         examples = shareable.take(numbers)
         places = epoch.draw.recipients_of(me, numbers)
         envelopes, sent = [], []
@@ -239,11 +149,8 @@ class Site:
             if not len(theirs):
                 continue
             to = epoch.sites[recipient]
-            context = self._context(epoch, self.identity_name, to.identity, chunk, total)
             try:
-                sealed = envelope.seal(
-                    theirs.pack(), context, to_key=bytes.fromhex(to.key), sender=self.store.identity
-                )
+                sealed = chunks.seal(theirs, epoch, self.store.identity, to, chunk, total)
             except EnvelopeRefused:  # the others get theirs
                 logger.warning("site %s has a key that cannot be sealed to", to.site)
                 continue
@@ -251,17 +158,6 @@ class Site:
             sent.append((to.identity, chunk, len(theirs), len(sealed)))
         self.store.note_sent(epoch.number, sent)
         return envelopes, total
-
-    @staticmethod
-    def _context(epoch: Epoch, sender: str, recipient: str, chunk: int, total: int) -> Context:
-        return Context(
-            federation_digest(epoch.federation),
-            epoch.digest,
-            bytes.fromhex(sender),
-            bytes.fromhex(recipient),
-            chunk,
-            total,
-        )
 
     def receive(
         self, record: bytes, envelopes: Sequence[bytes]
@@ -284,48 +180,22 @@ class Site:
                 logger.warning("refused an envelope: %s", kind)
                 continue
             accepted.setdefault(sender, []).append((chunk, examples, packed))
-        for sender, chunks in accepted.items():
-            self.store.receive(epoch.number, epoch.digest, epoch.sites[sender].identity, chunks)
+        for sender, parts in accepted.items():
+            self.store.receive(epoch.number, epoch.digest, epoch.sites[sender].identity, parts)
         receipts = [self._receipt(epoch, me, sender) for sender in sorted(accepted)]
         return [receipt for receipt in receipts if receipt is not None], refused
 
     def _open(
         self, epoch: Epoch, me: int, key: bytes, senders: Mapping[bytes, int], data: bytes
     ) -> tuple[int, int, Examples, bytes]:
-        """An envelope's sender, chunk and examples, if they are exactly what the draw says."""
-        context, packed = envelope.unseal(
-            data,
-            federation=federation_digest(epoch.federation),
-            epoch=epoch.digest,
-            recipient=bytes.fromhex(self.identity_name),
-            senders=senders,
-            key=key,
-            largest=max(CHUNK_BYTES, self.data.row_bytes) + 1024,
+        """An envelope's sender, chunk and examples, if they are right and not here otherwise."""
+        sender, chunk, examples, packed = chunks.unseal(
+            data, epoch, me, key=key, senders=senders, own=self.data
         )
-        sender = senders[context.sender]
-        examples = packing.unpack(packed)
-        self._check_examples(epoch, sender, me, context, examples)
-        known = self.store.received_digest(epoch.digest, context.sender.hex(), context.chunk)
+        known = self.store.received_digest(epoch.digest, epoch.sites[sender].identity, chunk)
         if known is not None and known != hashlib.sha256(packed).digest():
             raise EnvelopeRefused("the chunk is here already, with other content")
-        return sender, context.chunk, examples, packed
-
-    def _check_examples(
-        self, epoch: Epoch, sender: int, me: int, context: Context, examples: Examples
-    ) -> None:
-        offer = epoch.sites[sender]
-        if context.n_chunks != n_chunks(offer, epoch.copies) or context.chunk >= context.n_chunks:
-            raise EnvelopeRefused("the chunk is not one of the sender's")
-        per_chunk = rows_per_chunk(offer.row_bytes, epoch.copies)
-        first = context.chunk * per_chunk
-        expected = epoch.draw.assigned(sender, me, first, first + per_chunk)
-        if not len(expected) or not np.array_equal(examples.numbers, expected):
-            raise EnvelopeRefused("the chunk holds other examples than those assigned to this site")
-        x, y = examples.x, examples.y
-        if x.dtype != self.data.x.dtype or x.shape[1:] != self.data.x.shape[1:]:
-            raise EnvelopeRefused("the examples have another shape or type than this site's")
-        if (y < 0).any() or (x.dtype.kind == "f" and not np.isfinite(x).all()):
-            raise EnvelopeRefused("the examples hold values that no example may have")
+        return sender, chunk, examples, packed
 
     def _receipt(self, epoch: Epoch, me: int, sender: int) -> Receipt | None:
         name = epoch.sites[sender].identity
@@ -407,21 +277,7 @@ class Site:
         me = commit.index(self.identity_name)
         if me is None:
             raise CommitRefused("the site is no member")
-        return self.check_data(bytes.fromhex(commit.members[me].manifest))
-
-    def withdrawn(self, manifest: Manifest) -> Withdrawn:
-        """What was withdrawn since the rows were numbered."""
-        gone = self._gone(manifest)
-        numbers = np.flatnonzero(gone[manifest.share_rows])
-        return Withdrawn(tuple(numbers.tolist()), int(gone.sum()) - len(numbers))
-
-    def _gone(self, manifest: Manifest) -> BoolArray:
-        """(rows,) the live rows that were withdrawn since."""
-        fingerprints = self.store.withdrawn_fingerprints()
-        if not fingerprints:
-            return np.zeros(len(manifest.live), np.bool_)
-        withdrawn = [f.tobytes() in fingerprints for f in manifest.fingerprints]
-        return np.array(withdrawn, np.bool_) & manifest.live
+        return self.rows.checked(bytes.fromhex(commit.members[me].manifest))
 
     def held(self, commit: Commit) -> Held:
         """What this site holds under the commit that it is under."""
@@ -430,9 +286,7 @@ class Site:
             if me is None:
                 raise CommitRefused("the site is no member")
             manifest = self.manifest_of(commit)
-            number_of = np.full(len(manifest.live), -1, np.int64)
-            number_of[manifest.share_rows] = np.arange(len(manifest.share_rows))
-            own = number_of[self.own_rows(manifest)]
+            own = manifest.share_numbers[self.rows.trained_on(manifest)]
             self._check_own(commit, me, own)
             self._held = (commit.digest, held_by(commit, me, own))
         return self._held[1]
@@ -445,10 +299,6 @@ class Site:
         n_private = member.n_private - commit.withdrawn_private[me]
         if not np.array_equal(own[own >= 0], shared) or (own < 0).sum() != n_private:
             raise CommitRefused("the commit names other examples of this site than it has")
-
-    def own_rows(self, manifest: Manifest) -> IntArray:
-        """The rows of this site that are trained on."""
-        return np.flatnonzero(manifest.live & ~self._gone(manifest))
 
     def received_examples(self, commit: Commit, sender: int) -> tuple[npt.NDArray[Any], IntArray]:
         """All inputs and labels that came from a sender and are still held."""

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from fedcommons.federate.commits import Commit
-from fedcommons.federate.site import Withdrawn
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """What a site took back: share numbers, and how many of its unshared examples."""
+
+    numbers: tuple[int, ...]
+    n_private: int
 
 
 def withdraw(commit: Commit, place: int, taken_back: Withdrawn) -> Commit:

@@ -1,0 +1,113 @@
+"""A site's own rows: how they are numbered, what was withdrawn since, and which may leave."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from fedcommons.checks import BoolArray, IntArray
+from fedcommons.federate.manifest import Manifest
+from fedcommons.federate.packing import Examples
+from fedcommons.federate.refusals import DataChanged
+from fedcommons.federate.site_data import SiteData, fingerprints_of
+from fedcommons.federate.store import Store
+from fedcommons.federate.withdrawals import Withdrawn
+
+
+class Shareable:
+    """The examples that may leave a site: the only view of its data that the packing code has."""
+
+    def __init__(self, data: SiteData, manifest: Manifest, key: bytes) -> None:
+        self._data, self._rows, self._key = data, manifest.share_rows, key
+        self._fingerprints = manifest.fingerprints
+        if not data.shareable[self._rows].all():
+            raise DataChanged("the manifest shares a row that is not marked as shareable")
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def take(self, numbers: IntArray) -> Examples:
+        """The examples with these share numbers, if they are those that were numbered."""
+        rows = self._rows[numbers]
+        found = Examples(numbers, self._data.y[rows], self._data.x.take(rows))
+        if not np.array_equal(
+            fingerprints_of(found.x, found.y, self._key), self._fingerprints[rows]
+        ):
+            raise DataChanged("the data changed since the rows were numbered")
+        return found
+
+
+class OwnRows:
+    """The rows of a site's data, beside what its store says of them."""
+
+    def __init__(self, store: Store, data: SiteData) -> None:
+        self.store, self.data = store, data
+        self._compared = b""
+
+    @cached_property
+    def _key(self) -> bytes:
+        return self.store.identity.secret("fingerprints")
+
+    def number(self) -> None:
+        """Number the rows that take part from now on: all but those that were withdrawn."""
+        fingerprints, content = self._fingerprints()
+        withdrawn = self.store.withdrawn_fingerprints()
+        live = np.array([f.tobytes() not in withdrawn for f in fingerprints], np.bool_)
+        digest = hashlib.sha256(content + live.tobytes()).digest()
+        known = self.store.manifest()
+        if known is None or (known.digest, known.stamp) != (digest, self.data.stamp):
+            self.store.number_rows(
+                Manifest(self.data.stamp, content, digest, live, self.data.shareable, fingerprints)
+            )
+
+    def _fingerprints(self) -> tuple[npt.NDArray[np.uint8], bytes]:
+        """The fingerprint of every row, and the digest of all of them and of the marks."""
+        found = self.data.fingerprints(self._key)
+        whole = hashlib.sha256(repr((str(self.data.x.dtype), self.data.x.shape)).encode())
+        whole.update(found.tobytes())
+        whole.update(self.data.shareable.tobytes())
+        return found, whole.digest()
+
+    def manifest(self, digest: bytes | None = None) -> Manifest:
+        """The manifest with this digest, or the newest."""
+        manifest = self.store.manifest(digest)
+        if manifest is None:
+            raise DataChanged("the site has not numbered its rows so")
+        return manifest
+
+    def checked(self, digest: bytes | None = None) -> Manifest:
+        """The manifest with this digest, or the newest, if the data are those that it numbered."""
+        manifest = self.manifest(digest)
+        stamp = self.data.stamp
+        if (stamp and manifest.stamp == stamp) or self._compared == manifest.content:
+            return manifest
+        if self._fingerprints()[1] != manifest.content:
+            raise DataChanged("the data are not those that the site offered")
+        self._compared = manifest.content
+        if stamp:  # the same data in a file that was touched: compare them once
+            manifest = replace(manifest, stamp=stamp)
+            self.store.number_rows(manifest)
+        return manifest
+
+    def withdrawn(self, manifest: Manifest) -> Withdrawn:
+        """What was withdrawn since the rows were numbered."""
+        gone = self._gone(manifest)
+        numbers = np.flatnonzero(gone[manifest.share_rows])
+        return Withdrawn(tuple(numbers.tolist()), int(gone.sum()) - len(numbers))
+
+    def trained_on(self, manifest: Manifest) -> IntArray:
+        """The rows that are trained on."""
+        return np.flatnonzero(manifest.live & ~self._gone(manifest))
+
+    def shareable(self, manifest: Manifest) -> Shareable:
+        """What may leave, if nothing of it was withdrawn since it was numbered."""
+        if self._gone(manifest)[manifest.share_rows].any():
+            raise DataChanged("examples were withdrawn since the rows were numbered")
+        return Shareable(self.data, manifest, self._key)
+
+    def _gone(self, manifest: Manifest) -> BoolArray:
+        return manifest.gone(self.store.withdrawn_fingerprints())
