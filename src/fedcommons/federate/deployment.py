@@ -14,31 +14,25 @@ import shutil
 import signal
 import socket
 import ssl
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self
 
 from fedcommons.errors import FederationError
-from fedcommons.federate import certificates
+from fedcommons.federate import certificates, programs
 from fedcommons.federate.store import Store
 from fedcommons.federate.supervisor import Process, Supervisor, wait_until
 
 CONNECTION = "local"
 HOST = "127.0.0.1"
 START_SECONDS = 60.0
-NODE_IS_UP = "SuperNode ID:"  # printed once the SuperLink has taken the node in
-OFFLINE = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,15 +133,8 @@ class Deployment:
         self.add_connection(CONNECTION, self.address)
 
     def _launch_superlink(self, environment: Mapping[str, str] | None) -> None:
-        command = [
-            _program("flower-superlink"),
-            *("--host", HOST, "--port", str(self.port)),
-            *("--ssl-ca-certfile", str(self.tls.ca)),
-            *("--ssl-certfile", str(self.tls.certificate), "--ssl-keyfile", str(self.tls.key)),
-            "--enable-supernode-auth",
-        ]
-        if self.database:
-            command += ["--database", str(self.folder / "superlink.db")]
+        database = self.folder / "superlink.db" if self.database else None
+        command = programs.superlink(HOST, self.port, self.tls, database)
         env = self._environment("superlink") | dict(environment or {})
         process = self.superlink = Process(command, self.logs / "superlink.log", env)
         wait_until(
@@ -164,19 +151,16 @@ class Deployment:
 
     def add_connection(self, name: str, address: str) -> None:
         """Let `flwr` know an address by a name."""
-        self._connections[name] = connection(name, address, self.tls.ca)
+        self._connections[name] = programs.connection(name, address, self.tls.ca)
         home = self.folder / "operator"
         home.mkdir(exist_ok=True)
         (home / "config.toml").write_text("".join(self._connections.values()), encoding="utf-8")
 
     def _environment(self, home: str) -> dict[str, str]:
-        """Flower offline, with a home of its own and this Python's programs found first."""
+        """Of a process that has this folder of the deployment for a home."""
         folder = self.folder / home
         folder.mkdir(exist_ok=True)
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-        threads = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # many processes share it
-        own = {"FLWR_HOME": str(folder), "PATH": path}
-        return {**os.environ, **OFFLINE, **threads, **self.environment, **own}
+        return programs.environment(folder, self.environment)
 
     # Sites
 
@@ -208,12 +192,10 @@ class Deployment:
                 config["data"] = str(data[name])
             env = self._environment(name) | dict((environment or {}).get(name, {}))
             supernode = Supervisor(
-                lambda config=config, key=folder / "node.key": self._supernode_command(  # type: ignore[misc]
-                    config, key, superlink or self.address
-                ),
+                partial(self._supernode_command, superlink or self.address, folder, config),
                 self.logs / f"{name}.log",
                 env,
-                NODE_IS_UP,
+                programs.NODE_IS_UP,
             )
             self.nodes[name] = Node(name, folder, identities[name], supernode)
         with ThreadPoolExecutor(max_workers=2) as pool:
@@ -238,15 +220,11 @@ class Deployment:
         self.flwr("supernode", "register", str(key), CONNECTION, "--format", "json")
 
     def _supernode_command(
-        self, config: Mapping[str, Any], key: Path, superlink: str
+        self, superlink: str, folder: Path, config: Mapping[str, Any]
     ) -> Sequence[str]:
-        return [
-            _program("flower-supernode"),
-            *("--superlink", superlink, "--port", str(free_port())),
-            *("--root-certificates", str(self.tls.ca)),
-            *("--auth-supernode-private-key", str(key)),
-            *("--node-config", node_config(config)),
-        ]
+        """Made anew at each start: another process may have taken the port."""
+        key = folder / "node.key"
+        return programs.supernode(superlink, free_port(), ca=self.tls.ca, key=key, config=config)
 
     def wait_for(self, name: str, seconds: float = 120.0) -> float:
         """Wait until a site's SuperNode is in: the seconds that it took."""
@@ -265,11 +243,11 @@ class Deployment:
         if process.wait(seconds) != 0:
             process.kill()
             raise FederationError(f"flwr {' '.join(arguments)} failed:\n{process.output()[-2000:]}")
-        return _last_json(process.output())
+        return programs.last_json(process.output())
 
     def start_flwr(self, *arguments: str) -> Process:
         """A command of Flower's own, as the operator gives it."""
-        return self.start_process([_program("flwr"), *arguments], "flwr")
+        return self.start_process(programs.flwr(*arguments), "flwr")
 
     def start_process(self, command: Sequence[str], name: str) -> Process:
         """Any other program that should end with the deployment."""
@@ -281,7 +259,7 @@ class Deployment:
 
     def start_run(self, app: Path, run_config: Mapping[str, Any]) -> Process:
         """`flwr run --stream`; it ends when the run does."""
-        given = ["--run-config", node_config(run_config)] if run_config else []
+        given = ["--run-config", programs.pairs(run_config)] if run_config else []
         return self.start_flwr("run", str(app), CONNECTION, "--stream", *given)
 
     def finish_run(self, process: Process, seconds: float) -> Run:
@@ -310,23 +288,6 @@ class Deployment:
         if not run.is_completed:
             raise FederationError(f"run {run.run_id} is {run.status}:\n{run.log[-4000:]}")
         return run
-
-
-def _program(name: str) -> str:
-    """A program of this Python's own environment."""
-    path = Path(sys.executable).with_name(name)
-    if not path.exists():
-        raise FederationError(f"{path} is missing: pip install 'fedcommons[flower]'")
-    return str(path)
-
-
-def _last_json(output: str) -> dict[str, Any]:
-    """The JSON object at the end of what a command printed."""
-    start = output.rfind("\n{")
-    try:
-        return json.loads(output[start + 1 :] if start >= 0 else output)
-    except ValueError:
-        raise FederationError(f"Flower's answer is not JSON:\n{output[-2000:]}") from None
 
 
 def processes_of(home: Path) -> list[int]:
@@ -371,19 +332,6 @@ def is_healthy(port: int, ca: Path) -> bool:
         return False
     finally:
         link.close()
-
-
-def connection(name: str, address: str, ca: Path) -> str:
-    """An entry of Flower's config.toml."""
-    return (
-        f"[superlink.{name}]\naddress = {json.dumps(address)}\n"
-        f"root-certificates = {json.dumps(str(ca))}\n\n"
-    )
-
-
-def node_config(values: Mapping[str, Any]) -> str:
-    """key=value pairs as Flower's command line wants them."""
-    return " ".join(f"{key}={json.dumps(value)}" for key, value in values.items())
 
 
 def write_peers(path: Path, identities: Mapping[str, str]) -> None:

@@ -1,6 +1,7 @@
 """A results folder as one self-contained interactive page: no network, no libraries.
 
-The words are here and in page_template.html; page.js draws the figures from embedded JSON.
+Its words are here, in captions.py and in page_template.html; page.js draws the figures from
+embedded JSON.
 """
 
 from __future__ import annotations
@@ -11,15 +12,14 @@ import math
 import shlex
 import string
 import urllib.parse
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from itertools import groupby
 from typing import Any
 
 import pyarrow
 
-from fedcommons.figures import series
-from fedcommons.simulate.curves import Curve
+from fedcommons.figures import captions, series
 from fedcommons.simulate.studies import Figure, Study
 
 METRICS = {  # what each kind of figure draws
@@ -32,31 +32,6 @@ METRICS = {  # what each kind of figure draws
     ),
     "second-moment": ("reduction", "reduction_expected", "remark_bound", "theorem2_bound"),
     "grid": ("accuracy",),
-}
-CAPTIONS = {
-    "curves": "Test accuracy after each round, and the second moment |ĝ|² of the gradient estimate "
-    "with which the server takes the round’s step: the smaller, the steadier the steps.",
-    "scalar-products": "Scalar products of the examples’ gradients at each round’s model, "
-    "summed over pairs of the same class (Type I) and of different classes (Type II). Together "
-    "they are |g|², the squared norm of the full gradient.",
-    "heterogeneity": "How far the clients’ label counts are from even, averaged over the labels: "
-    "before sharing, after it, and as the theory expects it after sharing.",
-    "second-moment": "By how much sharing lowers the second moment of the estimate at each round’s "
-    "model, beside its exact expectation over the sharing and the lower bounds of Theorem 2 and of "
-    "the Remark that follows it.",
-    "grid": "Test accuracy for each shareable proportion c and number of copies d. Sharing costs "
-    "dc copies per training example, once, before training.",
-}
-CODES = {
-    "equal-split": "",
-    "reliability-split": "reliability split: of an example’s holders the reliable send more of it",
-    "owner-corrected": "owner-corrected code: copies elsewhere stand in for a missing owner’s data",
-}
-ESTIMATORS = {
-    "coded_sum": "",
-    "memory": "memory: the server falls back on a missing client’s last answer, without bias",
-    "responder_average": "average over those who answered",
-    "wait_for_all": "gradient descent with nobody ever missing, the ceiling",
 }
 VERDICTS = {  # a sign as well as a colour
     "holds": ("✓", "holds"),
@@ -120,13 +95,13 @@ def _figure_data(figure: Figure, table: pyarrow.Table) -> dict[str, Any]:
     """What page.js draws of a figure; a value that is not there is null."""
     settings = {line.curve.partition for line in figure.lines}
     lines = []
-    for label, line in zip(_labels(figure), series.read(figure, table), strict=True):
+    for label, line in zip(captions.labels(figure), series.read(figure, table), strict=True):
         curve = line.curve
         always = curve.estimator == "wait_for_all"
         lines.append(
             {
                 "label": label,
-                "setting": _setting(curve),
+                "setting": captions.setting(curve),
                 "p": curve.straggler_prob,
                 "c": curve.proportion,
                 "d": curve.copies,
@@ -147,36 +122,6 @@ def _figure_data(figure: Figure, table: pyarrow.Table) -> dict[str, Any]:
 
 def _number(value: float) -> float | None:
     return float(f"{value:.6g}") if math.isfinite(value) else None
-
-
-def _setting(curve: Curve) -> str:
-    if curve.partition == "dirichlet":
-        return f"Dirichlet, α = {curve.alpha:g}"
-    return {"iid": "IID", "single-class": "single-class"}[curve.partition]
-
-
-def _labels(figure: Figure) -> list[str]:
-    """The lines' labels; where several lines share one, what tells them apart is added."""
-    shown: dict[str, Callable[[Curve], str]] = {
-        "setting": _setting,
-        "c": lambda curve: f"c = {curve.proportion:g}",
-        "d": lambda curve: f"d = {curve.copies}",
-        "code": lambda curve: curve.code,
-        "estimator": lambda curve: curve.estimator.replace("_", " "),
-        "warm": lambda curve: "warm" if curve.warm else "cold",
-        "eta": lambda curve: f"η = {curve.learning_rate:g}",
-        "decay": lambda curve: f"decay = {curve.decay:g}",
-    }
-    if figure.kind == "scalar-products":  # the other kinds have a switch for p
-        shown["p"] = lambda curve: f"p = {curve.straggler_prob:g}"
-    if figure.kind in ("grid", "heterogeneity"):  # these have places for c and d
-        shown = {"setting": _setting}
-    labels = []
-    for line in figure.lines:
-        alike = [other.curve for other in figure.lines if other.label == line.label]
-        extra = [show(line.curve) for show in shown.values() if len({*map(show, alike)}) > 1]
-        labels.append(", ".join([line.label, *extra]))
-    return labels
 
 
 def _groups(study: Study) -> list[list[Figure]]:
@@ -201,7 +146,7 @@ def _section(
     study: Study, figure: Figure, figure_files: Mapping[str, str], table: pyarrow.Table
 ) -> str:
     index, anchor = study.figures.index(figure), _anchor(figure)
-    settings = dict.fromkeys(_setting(line.curve) for line in figure.lines)
+    settings = dict.fromkeys(captions.setting(line.curve) for line in figure.lines)
     option = next((name for name in reversed(settings) if name != "IID"), "IID")
     static = link = ""
     if figure.name in figure_files:
@@ -213,11 +158,12 @@ def _section(
         if study.runs > 1
         else "A single run, hence no confidence intervals."
     )
+    caption = f"{captions.CAPTIONS[figure.kind]} {bands}"
     return (
         f'<section class="figure" id="{anchor}" data-index="{index}" '
         f'data-option="{_escape(option)}" aria-labelledby="{anchor}-title">\n'
         f'<h2 id="{anchor}-title">{_title(figure)}</h2>\n'
-        f'<p class="caption">{CAPTIONS[figure.kind]} {bands}{_diverged(figure, table)}</p>\n'
+        f'<p class="caption">{caption}{_diverged(figure, table)}</p>\n'
         f'<div class="plot"></div>\n{static}\n'
         f'<div class="foot">{_described_lines(figure)}{link}</div>\n</section>'
     )
@@ -226,7 +172,7 @@ def _section(
 def _diverged(figure: Figure, table: pyarrow.Table) -> str:
     lost = [
         f"{_count(line.diverged, 'run')} of {_escape(label)} at p = {line.curve.straggler_prob:g}"
-        for label, line in zip(_labels(figure), series.read(figure, table), strict=True)
+        for label, line in zip(captions.labels(figure), series.read(figure, table), strict=True)
         if line.diverged
     ]
     return f" <b>Diverged, and left out of the means:</b> {', '.join(lost)}." if lost else ""
@@ -243,44 +189,11 @@ def _title(figure: Figure) -> str:
 def _described_lines(figure: Figure) -> str:
     if figure.kind != "curves":
         return ""
-    described = {}
-    for label, line in zip(_labels(figure), figure.lines, strict=True):
-        curve = line.curve
-        words = [_setting(curve), CODES[curve.code], ESTIMATORS[curve.estimator]]
-        if curve.copies and curve.proportion:
-            words.insert(1, f"c = {curve.proportion:g}, d = {curve.copies}")
-        elif curve.proportion and curve.method.sharing == "proportion":
-            words.insert(1, f"c = {curve.proportion:g}")
-        elif curve.estimator != "wait_for_all":
-            words.insert(1, "no sharing")
-        words += _beyond_the_paper(curve)
-        if curve.warm:
-            words.append("warm: it starts from everybody’s answer at the initial model")
-        described[label] = "; ".join(word for word in words if word)
-    items = "".join(f"<li><b>{_escape(k)}</b>: {_escape(v)}</li>" for k, v in described.items())
+    items = "".join(
+        f"<li><b>{_escape(label)}</b>: {_escape(words)}</li>"
+        for label, words in captions.descriptions(figure).items()
+    )
     return f"<details><summary>What each line is</summary><ul>{items}</ul></details>"
-
-
-def _beyond_the_paper(curve: Curve) -> list[str]:
-    """What of a curve is not as in the paper, apart from its code and estimator."""
-    words = []
-    if curve.algorithm != "coded_gd":
-        words.append(f"{curve.algorithm} ({curve.method.source})")
-    if curve.model != "softmax":
-        words.append(f"model {curve.model}")
-    if curve.local_steps > 1:
-        words.append(f"{curve.local_steps} local steps")
-    if curve.batch_size:
-        words.append(f"batches of {curve.batch_size}")
-    if curve.mu:
-        words.append(f"μ = {curve.mu:g}")
-    if curve.stragglers == "markov":
-        words.append(f"absences of {curve.mean_absence:g} rounds on average")
-    if curve.server_prob != curve.straggler_prob:
-        words.append(f"the server takes p for {curve.server_prob:g}")
-    if words or curve.learning_rate != 0.1:
-        words.append(f"η = {curve.learning_rate:g}")
-    return words
 
 
 def _header(study: Study) -> str:

@@ -1,0 +1,108 @@
+"""The words beside a figure: what it shows, how its lines are called, and what each of them is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fedcommons.simulate.curves import Curve
+from fedcommons.simulate.studies import Figure
+
+CAPTIONS = {
+    "curves": "Test accuracy after each round, and the second moment |ĝ|² of the gradient estimate "
+    "with which the server takes the round’s step: the smaller, the steadier the steps.",
+    "scalar-products": "Scalar products of the examples’ gradients at each round’s model, "
+    "summed over pairs of the same class (Type I) and of different classes (Type II). Together "
+    "they are |g|², the squared norm of the full gradient.",
+    "heterogeneity": "How far the clients’ label counts are from even, averaged over the labels: "
+    "before sharing, after it, and as the theory expects it after sharing.",
+    "second-moment": "By how much sharing lowers the second moment of the estimate at each round’s "
+    "model, beside its exact expectation over the sharing and the lower bounds of Theorem 2 and of "
+    "the Remark that follows it.",
+    "grid": "Test accuracy for each shareable proportion c and number of copies d. Sharing costs "
+    "dc copies per training example, once, before training.",
+}
+CODES = {
+    "equal-split": "",
+    "reliability-split": "reliability split: of an example’s holders the reliable send more of it",
+    "owner-corrected": "owner-corrected code: copies elsewhere stand in for a missing owner’s data",
+}
+ESTIMATORS = {
+    "coded_sum": "",
+    "memory": "memory: the server falls back on a missing client’s last answer, without bias",
+    "responder_average": "average over those who answered",
+    "wait_for_all": "gradient descent with nobody ever missing, the ceiling",
+}
+
+
+def setting(curve: Curve) -> str:
+    if curve.partition == "dirichlet":
+        return f"Dirichlet, α = {curve.alpha:g}"
+    return {"iid": "IID", "single-class": "single-class"}[curve.partition]
+
+
+def labels(figure: Figure) -> list[str]:
+    """The lines' labels; where several lines share one, what tells them apart is added."""
+    shown: dict[str, Callable[[Curve], str]] = {
+        "setting": setting,
+        "c": lambda curve: f"c = {curve.proportion:g}",
+        "d": lambda curve: f"d = {curve.copies}",
+        "code": lambda curve: curve.code,
+        "estimator": lambda curve: curve.estimator.replace("_", " "),
+        "warm": lambda curve: "warm" if curve.warm else "cold",
+        "eta": lambda curve: f"η = {curve.learning_rate:g}",
+        "decay": lambda curve: f"decay = {curve.decay:g}",
+    }
+    if figure.kind == "scalar-products":  # the other kinds have a switch for p
+        shown["p"] = lambda curve: f"p = {curve.straggler_prob:g}"
+    if figure.kind in ("grid", "heterogeneity"):  # these have places for c and d
+        shown = {"setting": setting}
+    found = []
+    for line in figure.lines:
+        alike = [other.curve for other in figure.lines if other.label == line.label]
+        extra = [show(line.curve) for show in shown.values() if len({*map(show, alike)}) > 1]
+        found.append(", ".join([line.label, *extra]))
+    return found
+
+
+def descriptions(figure: Figure) -> dict[str, str]:
+    """What each line is, by its label."""
+    return {
+        label: _description(line.curve)
+        for label, line in zip(labels(figure), figure.lines, strict=True)
+    }
+
+
+def _description(curve: Curve) -> str:
+    words = [setting(curve), CODES[curve.code], ESTIMATORS[curve.estimator]]
+    if curve.copies and curve.proportion:
+        words.insert(1, f"c = {curve.proportion:g}, d = {curve.copies}")
+    elif curve.proportion and curve.method.sharing == "proportion":
+        words.insert(1, f"c = {curve.proportion:g}")
+    elif curve.estimator != "wait_for_all":
+        words.insert(1, "no sharing")
+    words += _beyond_the_paper(curve)
+    if curve.warm:
+        words.append("warm: it starts from everybody’s answer at the initial model")
+    return "; ".join(word for word in words if word)
+
+
+def _beyond_the_paper(curve: Curve) -> list[str]:
+    """What of a curve is not as in the paper, apart from its code and estimator."""
+    words = []
+    if curve.algorithm != "coded_gd":
+        words.append(f"{curve.algorithm} ({curve.method.source})")
+    if curve.model != "softmax":
+        words.append(f"model {curve.model}")
+    if curve.local_steps > 1:
+        words.append(f"{curve.local_steps} local steps")
+    if curve.batch_size:
+        words.append(f"batches of {curve.batch_size}")
+    if curve.mu:
+        words.append(f"μ = {curve.mu:g}")
+    if curve.stragglers == "markov":
+        words.append(f"absences of {curve.mean_absence:g} rounds on average")
+    if curve.server_prob != curve.straggler_prob:
+        words.append(f"the server takes p for {curve.server_prob:g}")
+    if words or curve.learning_rate != 0.1:
+        words.append(f"η = {curve.learning_rate:g}")
+    return words
