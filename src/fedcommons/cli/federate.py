@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import tomllib
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -15,6 +17,11 @@ from rich.table import Table
 from fedcommons.cli import exit_codes, federate_demo, federate_deploy
 from fedcommons.cli.extras import need_flower
 from fedcommons.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from fedcommons.federate.store import Store
+
+T = TypeVar("T")
 
 app = typer.Typer(
     help="A federation on Flower: an app of your own, one to watch, and a site's store.",
@@ -89,6 +96,27 @@ def parse_config(text: str) -> dict[str, Any]:
     return pairs
 
 
+@contextlib.contextmanager
+def _opened(folder: Path, *, create: bool = False) -> Iterator[Store]:
+    """A site's store, closed afterwards."""
+    from fedcommons.federate.store import Store
+
+    with contextlib.closing(Store(folder, create=create)) as store:
+        yield store
+
+
+def _show(
+    folder: Path, read: Callable[[Store], T], display: Callable[[T], None], *, as_json: bool
+) -> None:
+    """What is read off a store, for a person or as JSON."""
+    with _opened(folder) as store:
+        found = read(store)
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+    else:
+        display(found)
+
+
 @app.command()
 def identity(folder: StoreFolder, as_json: AsJson = False) -> None:
     """Print a site's public key for its peers to pin; a new store is made where there is none.
@@ -96,11 +124,8 @@ def identity(folder: StoreFolder, as_json: AsJson = False) -> None:
     Example: fedcommons federate identity /srv/hospital-a/store
     """
     need_flower()
-    from fedcommons.federate.store import Store
-
-    store = Store(folder, create=True)
-    name = store.identity.name
-    store.close()
+    with _opened(folder, create=True) as store:
+        name = store.identity.name
     typer.echo(json.dumps({"identity": name}) if as_json else name)
 
 
@@ -112,16 +137,11 @@ def status(folder: StoreFolder, as_json: AsJson = False) -> None:
     """
     need_flower()
     from fedcommons.federate.status import status_of
-    from fedcommons.federate.store import Store
 
-    store = Store(folder)
-    try:
-        found = status_of(store)
-    finally:
-        store.close()
-    if as_json:
-        typer.echo(json.dumps(found, indent=2))
-        return
+    _show(folder, status_of, _print_status, as_json=as_json)
+
+
+def _print_status(found: dict[str, Any]) -> None:
     for name, value in found.items():
         if not isinstance(value, dict):
             typer.echo(f"{name.replace('_', ' '):24} {'-' if value is None else value}")
@@ -137,16 +157,11 @@ def ledger(folder: StoreFolder, as_json: AsJson = False) -> None:
     """
     need_flower()
     from fedcommons.federate.status import ledger_of
-    from fedcommons.federate.store import Store
 
-    store = Store(folder)
-    try:
-        entries = ledger_of(store)
-    finally:
-        store.close()
-    if as_json:
-        typer.echo(json.dumps(entries, indent=2))
-        return
+    _show(folder, ledger_of, _print_ledger, as_json=as_json)
+
+
+def _print_ledger(entries: list[dict[str, Any]]) -> None:
     table = Table()
     for column in ("time", "event", "epoch", "peer", "examples", "bytes"):
         table.add_column(column, justify="right" if column in ("examples", "bytes") else "left")
@@ -181,21 +196,16 @@ def withdraw(
     need_flower()
     import numpy as np
 
-    from fedcommons.federate.store import Store
-
     if bool(rows) == everything:
         raise ArgumentError("rows or --all must be given, one of them")
     try:
         numbers = np.array([int(row) for row in rows.split(",") if row], np.int64)
     except ValueError:
         raise ArgumentError(f"rows must be integers with commas between, got {rows!r}") from None
-    store = Store(folder)
-    try:
+    with _opened(folder) as store:
         if everything:
             store.withdraw_all()
             said = "everything is withdrawn"
         else:
             said = f"{store.withdraw(numbers)} examples are withdrawn"
-    finally:
-        store.close()
     typer.echo(json.dumps({"withdrawn": said}) if as_json else f"{said}, from the next round on")
