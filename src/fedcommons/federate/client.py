@@ -25,7 +25,7 @@ from fedcommons.federate.commits import Commit
 from fedcommons.federate.layout import Layout, numpy_of
 from fedcommons.federate.receipts import Receipt
 from fedcommons.federate.records import NAME
-from fedcommons.federate.refusals import MalformedRecord, PeersNotPinned, SiteWithdrew
+from fedcommons.federate.refusals import MalformedRecord, PeersNotPinned
 from fedcommons.federate.site import Site
 from fedcommons.federate.site_data import SiteData, load_site_data
 from fedcommons.federate.store import Store
@@ -171,13 +171,10 @@ class SiteClient:
     def answer(self, message: Message, context: Context, train: Handler) -> Message:
         """Come under the message's commit, let the app train on what it gives, code the answer."""
         request, site = wire.fields(message), self.site(context)
-        if site.store.withdrew_all:
-            raise SiteWithdrew("the operator of this site withdrew everything")
         commit = site.come_under(request["commit"])
         if request.get("receipt-recipients"):
             site.note_receipts(commit, _receipts(site, request))
-        me = commit.index(site.identity_name)
-        assert me is not None  # come_under refuses it
+        me = site.place(commit)
         withdrawn = site.rows.withdrawn(site.manifest_of(commit))
         reply: dict[str, Any] = {"digest": commit.digest, "round": int(request["round"])}
         if (withdrawn.numbers, withdrawn.n_private) != (

@@ -272,20 +272,21 @@ class Site:
         ]
         self.store.note_receipts(commit.number, good)
 
-    def manifest_of(self, commit: Commit) -> Manifest:
-        """How this site's rows were numbered for a commit, if the data are still the same."""
+    def place(self, commit: Commit) -> int:
+        """This site's place in the roster of a commit."""
         me = commit.index(self.identity_name)
         if me is None:
             raise CommitRefused("the site is no member")
-        return self.rows.checked(bytes.fromhex(commit.members[me].manifest))
+        return me
+
+    def manifest_of(self, commit: Commit) -> Manifest:
+        """How this site's rows were numbered for a commit, if the data are still the same."""
+        return self.rows.checked(bytes.fromhex(commit.members[self.place(commit)].manifest))
 
     def held(self, commit: Commit) -> Held:
         """What this site holds under the commit that it is under."""
         if self._held is None or self._held[0] != commit.digest:
-            me = commit.index(self.identity_name)
-            if me is None:
-                raise CommitRefused("the site is no member")
-            manifest = self.manifest_of(commit)
+            me, manifest = self.place(commit), self.manifest_of(commit)
             own = manifest.share_numbers[self.rows.trained_on(manifest)]
             self._check_own(commit, me, own)
             self._held = (commit.digest, held_by(commit, me, own))
