@@ -13,6 +13,7 @@ from fedcommons.simulate import batched, draws, example_space, local_steps, mode
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.models import mlp, model, softmax
 from fedcommons.simulate.models.perceptron_on_examples import PerceptronOnExamples
+from fedcommons.simulate.models.torch_module import FEW_EXAMPLES
 from fedcommons.simulate.runner import _softmax_task
 from fedcommons.simulate.scoring import Evaluation
 from tests.simulate.test_engines import CURVES, SIZES
@@ -121,7 +122,7 @@ def loss(made, params, x, y, weight) -> float:
         beta = params.reshape(made.shape)
         scores = x.astype(float) @ beta[:-1] + beta[-1]
     else:
-        w1, b1, w2, b2 = (layer[0] for layer in made._layers(params[None]))
+        w1, b1, w2, b2 = (layer[0] for layer in made.layers(params[None]))
         scores = np.maximum(x.astype(float) @ w1 + b1, 0) @ w2 + b2
     norms = np.log(np.exp(scores).sum(axis=1))
     return float(weight.astype(float) @ (norms - scores[np.arange(len(y)), y]))
@@ -222,6 +223,23 @@ def examples_of(data: Dataset) -> models.Examples:
     return models.Examples(drawn.inputs[None], drawn.labels[None], data.inputs("test"), data.y_test)
 
 
+def test_rounds_scored_together_count_as_one_by_one(blobs, monkeypatch):
+    curves = [
+        Curve("dirichlet", 0.2, **{**PAIR, "learning_rate": rate}, model=name)
+        for name in ("softmax", "mlp")
+        for rate in (0.5, 1e30)  # one that diverges
+    ]
+    for data in (blobs, wide(blobs)):
+        together = batched.simulate_block(data, curves, **SIZES, runs=[0, 1])
+        with monkeypatch.context() as one_by_one:
+            one_by_one.setattr(batched, "NUMBERS_AT_ONCE", 1)
+            alone = batched.simulate_block(data, curves, **SIZES, runs=[0, 1])
+        for a, b in zip(together, alone, strict=True):
+            assert np.array_equal(a.correct, b.correct)
+            assert np.array_equal(a.second_moment, b.second_moment, equal_nan=True)
+            assert a.marked().diverged[-1]
+
+
 torch = pytest.importorskip("torch")
 
 
@@ -266,6 +284,21 @@ def test_a_linear_module_is_softmax_regression(blobs):
     for result in found:
         assert np.allclose(result.second_moment[:3], result.second_moment[3:], rtol=1e-3)
         assert np.abs(result.correct[:3] - result.correct[3:]).max() <= 1
+
+
+@pytest.mark.parametrize("n_examples", [FEW_EXAMPLES - 1, FEW_EXAMPLES])
+def test_a_module_has_softmax_gradients_together_and_one_by_one(n_examples):
+    rng = np.random.default_rng(0)
+    beta = rng.normal(size=(2, 7, 3)).astype(np.float32)
+    x = rng.normal(size=(2, n_examples, 6)).astype(np.float32)
+    y = rng.integers(0, 3, (2, n_examples))
+    weight = rng.normal(size=(2, n_examples)).astype(np.float32)
+    module = models.load(f"{HERE}:make_linear", (6,), 3)
+    params = np.concatenate([beta[:, :-1].swapaxes(1, 2).reshape(2, -1), beta[:, -1]], axis=1)
+    found = module.gradients(params, x, y, weight)
+    wanted = softmax.Softmax(6, 3).gradients(beta.reshape(2, -1), x, y, weight).reshape(2, 7, 3)
+    assert np.allclose(found[:, :18].reshape(2, 3, 6).swapaxes(1, 2), wanted[:, :-1], atol=1e-4)
+    assert np.allclose(found[:, 18:], wanted[:, -1], atol=1e-4)
 
 
 def test_the_cnn_learns_and_takes_what_are_images(blobs):

@@ -9,14 +9,14 @@ block is computed whole and always of the same runs (`block_size`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
+from scipy.sparse import block_diag, csr_array
 
 from fedcommons import coding, estimators, partition
 from fedcommons.checks import FloatArray, IntArray
@@ -34,6 +34,7 @@ Float32 = npt.NDArray[np.float32]
 BLOCKS = (5, 2, 1)
 CLASS_SIZES_IN_BLOCK = 1200  # in all curves of a block: work enough to be fast
 EXAMPLES_AT_ONCE = 512  # whose gradients' norms are taken together
+NUMBERS_AT_ONCE = 1 << 19  # parameters of the models that are scored together
 
 
 def block_size(n_curves: int, class_size: int) -> int:
@@ -126,20 +127,27 @@ def simulate_block(
         for _, same in groupby(sorted(elements, key=_kind), key=_kind):
             group = list(same)
             train = _Training(group, block, model)
-            params = start[train.runs]
-            where = (train.runs, [e.place for e in group])
-            correct[(*where, 0)] = model.count_correct(params, train.runs)
+            where, moments = (train.runs, [e.place for e in group]), np.empty((len(group), T))
             with np.errstate(over="ignore", invalid="ignore"):  # a curve may diverge
-                for t in range(T):
-                    estimate, step = train.estimate(t, params)
-                    params = params - step[:, None] * estimate
-                    moment[(*where, t)] = model.norms2(estimate, train.runs)
-                    correct[(*where, t + 1)] = model.count_correct(params, train.runs)
+                rounds = train.rounds(start[train.runs], moments)
+                correct[where] = _count_correct(model, train.runs, rounds)
+            moment[where] = moments
     unknown, no_theory = np.full((C, T), np.nan), np.empty((0, T, len(THEORY)))
     return [
         RunResult(correct[r], moment[r], unknown, unknown, unknown, het[r], no_theory)
         for r in range(R)
     ]
+
+
+def _count_correct(model: OnExamples, runs: IntArray, rounds: Iterator[Float32]) -> IntArray:
+    """What the models of each round, (E, P), get right: (E, T + 1). Scored some rounds at once."""
+    found = []
+    for first in rounds:
+        n_rounds = max(1, NUMBERS_AT_ONCE // first.size)
+        params = np.concatenate([first, *islice(rounds, n_rounds - 1)])
+        of_each = np.tile(runs, len(params) // len(runs))
+        found.append(model.count_correct(params, of_each).reshape(-1, len(runs)))
+    return np.concatenate(found).T
 
 
 def _kind(element: _Element) -> tuple[Any, ...]:
@@ -260,9 +268,20 @@ class _Training:
         kind, _, self.n_steps, self.batch_size, self.remembers, self.n_rows = _kind(group[0])
         self.method = curves[0].method
         self.step = self._one_sum if kind == "sum" else self._by_clients
+        if kind == "sum":
+            self.held = block_diag([e.held.T for e in group], format="csr")  # (E M, sum of N')
         self.memory = self.own = self.common = np.zeros((0, 0, 0), np.float32)
 
-    def estimate(self, t: int, params: Float32) -> tuple[Float32, Float32]:
+    def rounds(self, params: Float32, moments: FloatArray) -> Iterator[Float32]:
+        """The models before the first round and after each, (E, P); |g^|^2 goes to (E, T)."""
+        yield params
+        for t in range(moments.shape[1]):
+            estimate, step = self._estimate(t, params)
+            params = params - step[:, None] * estimate
+            moments[:, t] = self.model.norms2(estimate, self.runs)
+            yield params
+
+    def _estimate(self, t: int, params: Float32) -> tuple[Float32, Float32]:
         """The estimate of the full gradient, (E, P), and the size of the step, (E,)."""
         rates = (self.rate * self.decay**t).astype(np.float32)
         step = (rates * self.server_rate / self.block.n_examples).astype(np.float32)
@@ -270,13 +289,15 @@ class _Training:
 
     def _one_sum(self, t: int, params: Float32, _rates: Float32) -> Float32:
         """sum_j (sum_i u_i b_ij) g_j in one pass over each run's examples."""
-        weight = np.stack([self._example_weights(e, t) for e in self.group])
+        if self.batch_size:
+            weight = np.stack([self._batch_weights(e, t) for e in self.group])
+        else:
+            fresh = np.concatenate([e.fresh[t] for e in self.group])
+            weight = (self.held @ fresh).astype(np.float32).reshape(len(self.group), -1)
         return self.model.gradients(params, self.runs, None, weight)
 
-    def _example_weights(self, element: _Element, t: int) -> Float32:
-        """What each example's gradient counts: (M,)."""
-        if not self.batch_size:
-            return (element.fresh[t] @ element.held).astype(np.float32)
+    def _batch_weights(self, element: _Element, t: int) -> Float32:
+        """What each example's gradient counts, with a batch of every client: (M,)."""
         weight = np.zeros(self.block.n_examples, np.float32)
         for i in np.flatnonzero(element.fresh[t]):
             held = element.holds(int(i))

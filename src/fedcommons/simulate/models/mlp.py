@@ -6,13 +6,17 @@ automatic differentiation (benchmarks/models.py), and PyTorch is not needed.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
 
 from fedcommons.checks import IntArray
 from fedcommons.simulate.models.model import Float32, count_largest, softmax_residuals
 
 HIDDEN = 64
-TEST_AT_ONCE = 2000  # examples scored in one product
+HIDDEN_AT_ONCE = 1 << 18  # hidden units scored in one product, about: they stay in the cache
+FEWEST_AT_ONCE = 100  # examples: products of fewer are slow
 
 
 class Perceptron:
@@ -22,16 +26,16 @@ class Perceptron:
 
     def __init__(self, n_features: int, n_classes: int, hidden: int = HIDDEN) -> None:
         self.shapes = ((n_features, hidden), (hidden,), (hidden, n_classes), (n_classes,))
-        self.ends = np.cumsum([np.prod(shape) for shape in self.shapes])
 
     def initial(self, *, rng: np.random.Generator) -> Float32:
         """Uniform in +-1/sqrt(inputs of the layer), as PyTorch's linear layers."""
         (n_features, hidden), *_ = self.shapes
-        widths = np.repeat([n_features, n_features, hidden, hidden], np.diff(self.ends, prepend=0))
+        sizes = [math.prod(shape) for shape in self.shapes]
+        widths = np.repeat([n_features, n_features, hidden, hidden], sizes)
         return (rng.uniform(-1, 1, len(widths)) / np.sqrt(widths)).astype(np.float32)
 
     def gradients(self, params: Float32, x: Float32, y: IntArray, weight: Float32) -> Float32:
-        w1, b1, w2, b2 = self._layers(params)
+        w1, b1, w2, b2 = self.layers(params)
         hidden = x @ w1
         hidden += b1[:, None]
         np.maximum(hidden, 0, out=hidden)
@@ -39,7 +43,7 @@ class Perceptron:
         back = Z @ w2.swapaxes(1, 2)
         back *= hidden > 0
         out = np.empty_like(params)
-        d1, e1, d2, e2 = self._layers(out)
+        d1, e1, d2, e2 = self.layers(out)
         np.matmul(x.swapaxes(1, 2), back, out=d1)
         back.sum(axis=1, out=e1)
         np.matmul(hidden.swapaxes(1, 2), Z, out=d2)
@@ -47,20 +51,37 @@ class Perceptron:
         return out
 
     def count_correct(self, params: Float32, x: Float32, y: IntArray) -> IntArray:
-        w1, b1, w2, b2 = self._layers(params)
-        B, F, H = w1.shape
-        stacked = np.ascontiguousarray(w1.swapaxes(1, 2)).reshape(B * H, F)
-        out = np.ascontiguousarray(w2.swapaxes(1, 2))
-        right = np.zeros(B, np.int64)
-        for start in range(0, len(x), TEST_AT_ONCE):
-            part = slice(start, start + TEST_AT_ONCE)
-            hidden = stacked @ x[part].T
-            hidden += b1.reshape(-1, 1)
-            np.maximum(hidden, 0, out=hidden)
-            scores = out @ hidden.reshape(B, H, -1) + b2[:, :, None]
-            right += count_largest(scores, y[part])
-        return right
+        w1, b1, w2, b2 = self.layers(params)
+        return count_right(w1, x.T, b1[:, :, None], w2, b2, y)
 
-    def _layers(self, params: Float32) -> list[Float32]:
-        parts = np.split(params, self.ends[:-1], axis=1)
-        return [part.reshape(-1, *shape) for part, shape in zip(parts, self.shapes, strict=True)]
+    def layers(self, params: Float32) -> list[Float32]:
+        return split(params, self.shapes)
+
+
+def split(vectors: Float32, shapes: Sequence[tuple[int, ...]]) -> list[Float32]:
+    """Vectors (B, P) as arrays of these shapes, one after the other."""
+    ends = np.cumsum([math.prod(shape) for shape in shapes])
+    parts = np.split(vectors, ends[:-1], axis=1)
+    return [part.reshape(-1, *shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
+def count_right(
+    first: Float32, inputs: Float32, offset: Float32, w2: Float32, b2: Float32, y: IntArray
+) -> IntArray:
+    """How many of n examples each perceptron gets right: (B,).
+
+    Shapes: first layers (B, K, H) on inputs (K, n), plus an offset that broadcasts to
+    (B, H, n); the output's (B, H, L) and (B, L); labels (n,).
+    """
+    B, K, H = first.shape
+    offset = np.broadcast_to(offset, (B, H, len(y)))
+    side_by_side = first.swapaxes(0, 1).reshape(K, B * H)
+    at_once = max(FEWEST_AT_ONCE, HIDDEN_AT_ONCE // (B * H))
+    right = np.zeros(B, np.int64)
+    for start in range(0, len(y), at_once):
+        part = slice(start, start + at_once)
+        hidden = (side_by_side.T @ inputs[:, part]).reshape(B, H, -1)
+        hidden += offset[:, :, part]
+        np.maximum(hidden, 0, out=hidden)
+        right += count_largest(w2.swapaxes(1, 2) @ hidden + b2[:, :, None], y[part])
+    return right

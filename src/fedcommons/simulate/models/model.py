@@ -42,8 +42,8 @@ def softmax_residuals(scores: Any, y: IntArray, weight: Float32) -> Float32:
     scores -= scores.max(axis=-1, keepdims=True)
     np.exp(scores, out=scores)
     scores /= scores.sum(axis=-1, keepdims=True)
-    flat, labels = scores.reshape(-1, scores.shape[-1]), np.ascontiguousarray(y).ravel()
-    flat[np.arange(len(labels)), labels] -= 1
+    B, H = y.shape
+    scores[np.arange(B)[:, None], np.arange(H), y] -= 1
     scores *= weight[..., None]
     return scores
 
