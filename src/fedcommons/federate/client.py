@@ -18,6 +18,7 @@ from flwr.app import Array, ArrayRecord, Context, Error, Message
 from flwr.clientapp import ClientApp
 
 from fedcommons import coding
+from fedcommons.batches import batches
 from fedcommons.checks import FloatArray, IntArray
 from fedcommons.errors import ArgumentError, FederationError
 from fedcommons.federate import wire
@@ -54,16 +55,11 @@ class View:
     def batches(self) -> Iterator[Batch]:
         """One batch for every local step: all examples, or `batch_size` at random."""
         n = len(self.y)
-        order, at = np.arange(n), n
-        for _ in range(self.local_steps):
-            if not self.batch_size or self.batch_size >= n or self.rng is None:
+        for rows in batches(n, self.batch_size, self.local_steps, rng=self.rng):
+            if len(rows) == n:  # without a copy
                 yield self.x, self.y, self.weight
-                continue
-            if at + self.batch_size > n:
-                order, at = self.rng.permutation(n), 0
-            rows = order[at : at + self.batch_size]
-            at += self.batch_size
-            yield self.x[rows], self.y[rows], self.weight[rows]
+            else:
+                yield self.x[rows], self.y[rows], self.weight[rows]
 
 
 class SiteClient:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from fedcommons.batches import batches
 from fedcommons.checks import IntArray
 from fedcommons.simulate.models import OnExamples
 
@@ -23,24 +24,6 @@ class Held:
 
     examples: IntArray
     weight: Float32
-
-
-def batches(
-    n: int, size: int, n_steps: int, *, rng: np.random.Generator | None
-) -> Iterator[IntArray]:
-    """The examples of every step, as places: all n, or `size` in a random order, all before again.
-
-    The clients of a federation draw theirs in the same way (federate/client.py).
-    """
-    order, at = np.arange(n), n
-    for _ in range(n_steps):
-        if rng is None or not size or size >= n:
-            yield order
-            continue
-        if at + size > n:
-            order, at = rng.permutation(n), 0
-        yield order[at : at + size]
-        at += size
 
 
 def totals(
