@@ -19,6 +19,7 @@ import numpy.typing as npt
 from scipy.sparse import block_diag, csr_array
 
 from fedcommons import coding, estimators, partition
+from fedcommons.batches import batches
 from fedcommons.checks import FloatArray, IntArray
 from fedcommons.datasets import Dataset
 from fedcommons.placement import Placement
@@ -34,7 +35,7 @@ Float32 = npt.NDArray[np.float32]
 BLOCKS = (5, 2, 1)
 CLASS_SIZES_IN_BLOCK = 1200  # in all curves of a block: work enough to be fast
 EXAMPLES_AT_ONCE = 512  # whose gradients' norms are taken together
-NUMBERS_AT_ONCE = 1 << 19  # parameters of the models that are scored together
+NUMBERS_AT_ONCE = 1 << 20  # parameters of the models that are scored together
 
 
 def block_size(n_curves: int, class_size: int) -> int:
@@ -140,7 +141,10 @@ def simulate_block(
 
 
 def _count_correct(model: OnExamples, runs: IntArray, rounds: Iterator[Float32]) -> IntArray:
-    """What the models of each round, (E, P), get right: (E, T + 1). Scored some rounds at once."""
+    """What the models of each round, (E, P), get right: (E, T + 1).
+
+    Some rounds are scored at once: how many follows from the block alone, as its rounding must.
+    """
     found = []
     for first in rounds:
         n_rounds = max(1, NUMBERS_AT_ONCE // first.size)
@@ -305,7 +309,7 @@ class _Training:
             if not n:
                 continue
             rng = self.block.batches(element, t, int(i))
-            chosen = next(local_steps.batches(n, self.batch_size, 1, rng=rng))
+            chosen = next(batches(n, self.batch_size, 1, rng=rng))
             scale = np.float32(element.fresh[t, i] * n / len(chosen))
             weight[held.examples[chosen]] += scale * held.weight[chosen]
         return weight

@@ -15,7 +15,7 @@ from fedcommons.checks import IntArray
 from fedcommons.simulate.models.model import Float32, count_largest, softmax_residuals
 
 HIDDEN = 64
-HIDDEN_AT_ONCE = 1 << 18  # hidden units scored in one product, about: they stay in the cache
+HIDDEN_AT_ONCE = 1 << 19  # hidden units scored in one product, about: they stay in the cache
 FEWEST_AT_ONCE = 100  # examples: products of fewer are slow
 
 
