@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from fedcommons import coding
+from fedcommons.batches import batches
 from fedcommons.datasets import Dataset
 from fedcommons.errors import StudyError
 from fedcommons.simulate import batched, draws, example_space, local_steps, models, primal
@@ -70,11 +71,11 @@ def test_an_answer_in_batches_is_unbiased(blobs, name):
 
 
 def test_batches_use_every_example_before_any_again():
-    drawn = list(local_steps.batches(7, 3, 4, rng=np.random.default_rng(0)))
+    drawn = list(batches(7, 3, 4, rng=np.random.default_rng(0)))
     assert [len(places) for places in drawn] == [3, 3, 3, 3]
     assert len({*drawn[0], *drawn[1]}) == 6
     assert len({*drawn[2], *drawn[3]}) == 6
-    assert [len(p) for p in local_steps.batches(2, 3, 2, rng=np.random.default_rng(0))] == [2, 2]
+    assert [len(p) for p in batches(2, 3, 2, rng=np.random.default_rng(0))] == [2, 2]
 
 
 def test_one_sum_with_batches_is_the_clients_own(blobs):
