@@ -16,6 +16,7 @@ from rich.table import Table
 
 from fedcommons.cli import exit_codes, federate_demo, federate_deploy
 from fedcommons.cli.extras import need_flower
+from fedcommons.cli.options import AsJson
 from fedcommons.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ app.command("tls")(federate_deploy.tls)
 app.command("node-key")(federate_deploy.node_key)
 app.command("proxy")(federate_deploy.proxy)
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 StoreFolder = Annotated[Path, typer.Argument(help="The folder of a site's store.")]
 
 

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from fedcommons.cli import exit_codes
 from fedcommons.cli.extras import need_flower
+from fedcommons.cli.options import AsJson
 from fedcommons.errors import ArgumentError
 
 
@@ -24,7 +25,7 @@ def demo(
     rounds: Annotated[int, typer.Option(help="Rounds of training.")] = 10,
     out: Annotated[Path, typer.Option(help="Results folder.")] = Path("results/demo"),
     seed: Annotated[int, typer.Option(help="Seed of who gets copies of what.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Watch a real federation on this machine: five sites that share, train, and come and go.
 

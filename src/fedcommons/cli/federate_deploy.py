@@ -9,9 +9,8 @@ from typing import Annotated
 import typer
 
 from fedcommons.cli.extras import need_flower
+from fedcommons.cli.options import AsJson
 from fedcommons.errors import ArgumentError
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 
 def tls(

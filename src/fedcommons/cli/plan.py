@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from fedcommons.cli.options import AsJson
 from fedcommons.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def plan(
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw cost against variance: PNG, SVG.")] = None,
     seed: Annotated[int, typer.Option(help="Of random partitions and the pilot.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """What sharing buys: heterogeneity, variance, records moved and compute for each c and d.
 

@@ -9,12 +9,13 @@ from typing import Annotated
 import typer
 
 from fedcommons.cli import terminal
+from fedcommons.cli.options import AsJson
 from fedcommons.simulate.folder import Folder
 
 
 def report(
     folder: Annotated[Path, typer.Argument(help="A results folder.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check the claims, draw the figures and write the page again, without running anything.
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from fedcommons.cli import terminal
+from fedcommons.cli.options import AsJson, Workers
 from fedcommons.errors import StudyError
 from fedcommons.simulate import provenance, runner, studies, tables
 from fedcommons.simulate.folder import Folder
@@ -34,8 +35,8 @@ def reproduce(
     study: Annotated[
         Path | None, typer.Option(help="A study file instead of the paper's own.")
     ] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes; by default one a core.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    workers: Workers = None,
+    as_json: AsJson = False,
 ) -> None:
     """Reproduce the paper on MNIST: figures, claims and a report, in a results folder.
 

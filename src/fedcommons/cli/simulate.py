@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from fedcommons.cli import exit_codes, terminal
+from fedcommons.cli.options import AsJson, Workers
 from fedcommons.cli.reproduce import run_and_report
 from fedcommons.errors import ArgumentError
 from fedcommons.simulate import cluster as clusters
@@ -35,14 +36,14 @@ def simulate(
     data: Annotated[
         str | None, typer.Option(help="Another dataset: mnist, .npz, .parquet, an IDX folder.")
     ] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes; by default one a core.")] = None,
+    workers: Workers = None,
     cluster: Annotated[
         str | None, typer.Option(help="A Dask cluster: its scheduler's address, or local:2.")
     ] = None,
     yes: Annotated[
         bool, typer.Option("--yes", help="Run it even if it takes more than an hour.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Run a study of your own: tables, figures and a report, in a results folder.
 
