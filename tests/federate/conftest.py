@@ -1,10 +1,10 @@
-"""Small federations of sites in this process, without Flower."""
+"""Small federations of sites in this process: without Flower, and `tiny` with it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -14,6 +14,9 @@ from fedcommons.federate.records import Epoch
 from fedcommons.federate.site import Site
 from fedcommons.federate.site_data import SiteData
 from fedcommons.federate.store import Store
+
+if TYPE_CHECKING:
+    from tests.federate.tiny import Tiny
 
 FEDERATION = "hospitals"
 MakeSite = Callable[..., Site]
@@ -87,3 +90,19 @@ def committed(three: list[Site]) -> tuple[list[Site], Epoch, Commit]:
     for site in three:
         site.come_under(commit.record)
     return three, epoch, commit
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.federate.tiny import be_impatient
+
+    be_impatient(monkeypatch)
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Iterator[Tiny]:
+    from tests.federate.tiny import Tiny
+
+    found = Tiny(tmp_path)
+    yield found
+    found.close()

@@ -22,7 +22,6 @@ from tests.federate.tiny import (
     P,
     Tiny,
     answers_at,
-    be_impatient,
     die_at,
     in_child,
     mean_estimate,
@@ -30,17 +29,7 @@ from tests.federate.tiny import (
     train,
 )
 
-
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch):
-    be_impatient(monkeypatch)
-
-
-@pytest.fixture
-def tiny(tmp_path):
-    found = Tiny(tmp_path)
-    yield found
-    found.close()
+pytestmark = pytest.mark.usefixtures("impatient")
 
 
 class Troubled(Counting):

@@ -10,17 +10,10 @@ from fedcommons.simulate.local_steps import Held
 from fedcommons.stragglers import Bernoulli
 from fedcommons.streams import stream
 from fedcommons.tasks import softmax
-from tests.federate.tiny import N_CLASSES, Tiny, train, trained_model
+from tests.federate.tiny import N_CLASSES, train, trained_model
 
 P = (0.3, 0.5, 0.6, 0.2)
 ROUNDS, SEED = 12, 11
-
-
-@pytest.fixture
-def tiny(tmp_path):
-    found = Tiny(tmp_path)
-    yield found
-    found.close()
 
 
 @pytest.mark.parametrize("code", coding.CODES)

@@ -32,11 +32,12 @@ from tests.federate.tiny import (
     P,
     Tiny,
     answers_at,
-    be_impatient,
     in_child,
     mean_estimate,
     train,
 )
+
+pytestmark = pytest.mark.usefixtures("impatient")
 
 STORE = (
     "created", "joined", "manifest", "key", "epoch", "sent", "received", "commit", "receipts",
@@ -180,11 +181,6 @@ def check_receipts(tiny: Tiny, exchange, commit) -> None:
 
 
 # The cells
-
-
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch):
-    be_impatient(monkeypatch)
 
 
 @pytest.fixture

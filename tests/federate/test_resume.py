@@ -15,13 +15,14 @@ from fedcommons.stragglers import Bernoulli, Markov
 from tests.federate.tiny import (
     Counting,
     Tiny,
-    be_impatient,
     die_at,
     in_child,
     outcomes,
     serving,
     train,
 )
+
+pytestmark = pytest.mark.usefixtures("impatient")
 
 TRACE = {"stragglers": Bernoulli(0.5), "straggler_prob": 0.5, "seed": 4}
 WAYS = {
@@ -30,11 +31,6 @@ WAYS = {
     "memory, warm": {"estimator": "memory", "warm": True},
     "owner-corrected": {"code": "owner-corrected"},
 }
-
-
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch):
-    be_impatient(monkeypatch)
 
 
 @pytest.fixture

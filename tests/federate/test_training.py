@@ -20,7 +20,6 @@ from tests.federate.tiny import (
     Tampered,
     Tiny,
     answers_at,
-    be_impatient,
     initial,
     mean_estimate,
     outcomes,
@@ -32,16 +31,7 @@ CODES = list(coding.CODES)
 ESTIMATORS = [("coded_sum", False), ("memory", False), ("memory", True)]
 
 
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch):
-    be_impatient(monkeypatch)
-
-
-@pytest.fixture
-def tiny(tmp_path):
-    found = Tiny(tmp_path)
-    yield found
-    found.close()
+pytestmark = pytest.mark.usefixtures("impatient")
 
 
 def trace(*rounds: str) -> Trace:

@@ -15,24 +15,13 @@ from tests.federate.tiny import (
     P,
     Tiny,
     answers_at,
-    be_impatient,
     initial,
     mean_estimate,
     outcomes,
     train,
 )
 
-
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch):
-    be_impatient(monkeypatch)
-
-
-@pytest.fixture
-def tiny(tmp_path):
-    found = Tiny(tmp_path)
-    yield found
-    found.close()
+pytestmark = pytest.mark.usefixtures("impatient")
 
 
 def check_agreement(tiny: Tiny, federation, grid, gone: dict[str, set[int]]) -> None:
