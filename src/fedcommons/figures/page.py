@@ -38,6 +38,10 @@ VERDICTS = {  # a sign as well as a colour
     "does not hold": ("✗", "fails"),
     "undecided": ("?", "undecided"),
 }
+PAPERS_CURVES = (
+    "<p>Which curves are drawn is this project’s choice: the legends of the paper’s figures are "
+    "not in its source text. The study file sets them.</p>"
+)
 
 
 def render_page(
@@ -69,6 +73,7 @@ def render_page(
         figures="\n".join(_group(study, group, figure_files, table) for group in _groups(study)),
         claims=_claims(claims),
         command=_command(study, record),
+        choice=PAPERS_CURVES if is_paper else "",
         facts=_facts(study, record),
     )
 
