@@ -7,8 +7,11 @@ FEDERATION := $(VENV)/.federation
 PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check
 
+# For `make results`.
+FASHION ?= fashion-mnist.npz
+
 .DEFAULT_GOAL := help
-.PHONY: help reproduce test check lint types unit browser bench format clean
+.PHONY: help reproduce results test check lint types unit browser bench format clean
 
 help: ## List the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -29,6 +32,16 @@ $(FEDERATION): $(READY)
 
 reproduce: $(READY) ## Run the main job: the paper's experiment on MNIST
 	$(BIN)/fedcommons reproduce
+
+SIMULATE := $(BIN)/fedcommons simulate --yes
+results: $(FEDERATION) ## Run the studies of docs/results.md and write its tables (FASHION=file)
+	@test -e "$(FASHION)" || { echo "make: set FASHION to Fashion-MNIST (.npz, or a folder of IDX files)" >&2; exit 1; }
+	for name in models baselines models-paper-rate; do \
+		$(SIMULATE) experiments/$$name.toml --out results/$$name-mnist && \
+		$(SIMULATE) experiments/$$name.toml --data "$(FASHION)" --out results/$$name-fashion || exit 1; \
+	done
+	for name in estimators stragglers wrong-p; do $(SIMULATE) experiments/$$name.toml || exit 1; done
+	$(BIN)/python experiments/results.py --results results
 
 test: check ## Set up everything and pass the tests
 

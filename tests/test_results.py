@@ -1,0 +1,67 @@
+"""docs/results.md says what the data beside it say, and its commands run study files that load."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from experiments import results
+
+from fedcommons.simulate import studies
+
+ROOT = Path(__file__).parent.parent
+DOCUMENT = (ROOT / "docs" / "results.md").read_text()
+STUDIES = sorted((ROOT / "experiments").glob("*.toml"))
+
+
+def test_every_table_is_there_once_and_as_the_data_have_it():
+    assert sorted(re.findall(r"<!-- table: ([a-z0-9-]+) -->", DOCUMENT)) == sorted(results.TABLES)
+    assert results.with_tables(DOCUMENT) == DOCUMENT
+
+
+@pytest.mark.parametrize("study", STUDIES, ids=lambda path: path.stem)
+def test_study_files_load(study):
+    assert studies.load(study).curves
+
+
+def test_commands_of_the_document_leave_the_folders_that_its_data_come_from():
+    commands = re.findall(r"^fedcommons simulate (\S+)(.*)$", DOCUMENT, flags=re.MULTILINE)
+    left = []
+    for study, options in commands:
+        assert (ROOT / study).exists()
+        out = re.search(r"--out results/(\S+)", options)
+        left.append(out[1] if out else Path(study).stem)
+    assert sorted(left) == sorted(results.STUDIES)
+
+
+@pytest.mark.parametrize("study", results.STUDIES)
+def test_data_are_of_the_study_file(study):
+    """Every curve of the file was run, at one of its rates, as often as the file says."""
+    name = study.removesuffix("-mnist").removesuffix("-fashion")
+    asked = studies.load(ROOT / "experiments" / f"{name}.toml")
+    found = results.reached(study)
+    assert {len(r.right) for r in found} == {asked.runs}
+    assert {r.curve for r in found} <= set(asked.curves)
+    n_rates = len({c.learning_rate for c in asked.curves}) if asked.tune else 1
+    assert len(found) * n_rates == len(asked.curves)
+    assert all(((r.right >= -1) & (r.right <= results.TEST_SIZE)).all() for r in found)
+    assert asked.test_size == results.TEST_SIZE
+
+
+def test_differences_are_paired(monkeypatch):
+    rng = np.random.default_rng(0)
+    hard = rng.integers(0, 1000, 20).astype(float)  # what the runs differ in
+    curves = [results.Curve("iid"), results.Curve("iid", code="owner-corrected")]
+    monkeypatch.setattr(
+        results,
+        "reached",
+        lambda _: [results.Reached(c, hard + 100 * k) for k, c in enumerate(curves)],
+    )
+    found = results.gain("any", {"code": "owner-corrected"}, {}, partition="iid")
+    assert np.allclose(found, 0.05)
+
+
+def test_a_run_that_diverged_counts_as_a_guess():
+    found = results.Reached(results.Curve("iid"), np.array([1000.0, -1.0]))
+    assert found.accuracy.tolist() == [0.5, results.CHANCE]
+    assert str(found).endswith("†")
