@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, RecordDict
 
-from fedcommons.errors import FederationError
+from fedcommons.errors import ArgumentError, FederationError
 from fedcommons.federate import chunks, delivery, durable, meeting, wire
 from fedcommons.federate.keys import Identity
 from fedcommons.federate.receipts import receipt_content
 from fedcommons.federate.records import Epoch, Offer
 from fedcommons.federate.site_data import SiteData
+from fedcommons.federate.store import Store
 from tests.federate.tiny import (
     BETA,
     Counting,
@@ -33,9 +34,9 @@ pytestmark = pytest.mark.usefixtures("impatient")
 
 
 class Troubled(Counting):
-    """Replies of `site` to messages of type `kind` pass `trouble(message, reply)`."""
+    """Replies of `sites` to messages of type `kind` pass `trouble(message, reply)`."""
 
-    site, kind = "b", wire.OFFER
+    sites, kind = "b", wire.OFFER
 
     @staticmethod
     def trouble(_message: Message, reply: Message) -> Message | None:
@@ -44,7 +45,7 @@ class Troubled(Counting):
     def _handle(self, message):
         reply = super()._handle(message)
         context = self.contexts[message.metadata.dst_node_id]
-        if context.node_config["site"] == self.site and message.metadata.message_type == self.kind:
+        if context.node_config["site"] in self.sites and message.metadata.message_type == self.kind:
             return self.trouble(message, reply)
         return reply
 
@@ -224,10 +225,85 @@ def test_a_name_can_be_taken_once(tiny):
         tiny.run(1, grid=grid)
 
 
-@pytest.mark.parametrize("copies", [-1, 4])
-def test_copies_must_fit_the_sites_that_are_there(tiny, copies):
-    with pytest.raises(FederationError, match=f"copies must be in 0 to 3 .*, got {copies}"):
-        tiny.run(1, sharing={"copies": copies})
+def test_copies_must_fit_the_sites_that_are_there(tiny):
+    with pytest.raises(FederationError, match=r"copies must be in 0 to 3 .*, got 4"):
+        tiny.run(1, sharing={"copies": 4})
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "rule"),
+    [
+        ("copies", -1, "copies must be an integer >= 0, got -1"),
+        ("copies", 2.5, "copies must be an integer >= 0, got 2.5"),
+        ("seed", -3, "seed must be an integer in .*, got -3"),
+        ("seed", 2**63, "seed must be an integer in"),
+        ("n_sites", 0, "sites must be an integer >= 1, got 0"),
+        ("wait", float("inf"), "wait must be in .*, got inf"),
+        ("seconds", 0, "timeout must be > 0 and finite, got 0"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_written(tiny, option, value, rule):
+    with pytest.raises(ArgumentError, match=rule):
+        tiny.run(1, sharing={option: value})
+    assert not tiny.state_dir.exists()
+
+
+def test_a_claim_to_have_seen_far_more_epochs_is_refused(tiny, monkeypatch):
+    seen = Store.highest_epoch
+
+    def lies(store):
+        return (2**40, b"") if store.folder.name == "d" else seen(store)
+
+    monkeypatch.setattr(Store, "highest_epoch", lies)
+    with pytest.raises(FederationError, match=f"d says that it has seen epoch {2**40}, the others"):
+        tiny.run(1)
+    tiny.close()
+    tiny.run(1, grid=tiny.grid(without="d"))  # nothing was spoilt
+
+
+def test_a_store_from_elsewhere_does_not_turn_the_federation_over(tiny, tmp_path, caplog):
+    """A trial had the same name, and made more exchanges."""
+    trial = Tiny(tmp_path / "trial")
+    trial.folder.mkdir()
+    trial.run(1)
+    trial.run(1, sharing={"reshare": True})
+    trial.close()
+    tiny.run(1, grid=tiny.grid(without="d"))
+    shutil.copytree(trial.folder / "d", tiny.folder / "d")
+    with tiny.shared() as federation:
+        assert (federation.commit.order, len(federation.commit.members)) == ((1, 0), 3)
+    assert "which d report, is not adopted" in caplog.text
+    shutil.rmtree(tiny.state_dir)
+    with pytest.raises(FederationError, match="stores are of different federations"):
+        tiny.share(tiny.grid())
+
+
+def test_an_older_server_takes_the_word_of_most_for_a_later_exchange(tiny, tmp_path):
+    tiny.run(1)
+    shutil.copytree(tiny.state_dir, tmp_path / "backup")
+    tiny.run(1, sharing={"reshare": True})
+    shutil.rmtree(tiny.state_dir)
+    shutil.copytree(tmp_path / "backup", tiny.state_dir)
+    with tiny.shared() as federation:
+        assert federation.commit.order == (2, 0)
+
+
+def test_a_site_that_fails_is_asked_again_while_another_hangs(tiny):
+    grid, failed = tiny.grid(Troubled), []
+
+    def trouble(message, reply):
+        site = grid.contexts[message.metadata.dst_node_id].node_config["site"]
+        if site == "a":
+            return None
+        if site == "b" and not failed:
+            failed.append(site)
+            return crash(message, reply)
+        return reply
+
+    grid.kind, grid.trouble, grid.sites = wire.SEND, trouble, "ab"
+    with tiny.shared(grid, seconds=0.5) as federation:
+        senders = {sender for sender, _ in federation.commit.pairs}
+    assert (failed, senders) == (["b"], {1, 2, 3})
 
 
 def test_nothing_shared_is_a_commit_too(tiny):
@@ -475,9 +551,9 @@ def test_a_receipt_counts_for_what_was_handed_out_alone(tiny):
     class Claiming(Troubled):
         def _handle(self, message):
             if (site := message.metadata.dst_node_id) == 2:
-                self.site, self.kind, self.trouble = "a", wire.SEND, crash
+                self.sites, self.kind, self.trouble = "a", wire.SEND, crash
             elif site == 3:
-                self.site, self.kind, self.trouble = "b", wire.RECEIVE, claim
+                self.sites, self.kind, self.trouble = "b", wire.RECEIVE, claim
             return super()._handle(message)
 
     grid = tiny.grid(Claiming)

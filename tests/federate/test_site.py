@@ -535,6 +535,17 @@ def test_a_commit_over_other_data_is_refused(make_site, committed):
         other.come_under(commit.record)
 
 
+def test_data_that_are_as_they_were_again_are_offered_again(make_site):
+    sizes = [
+        make_site("a", example_data(seed, n))
+        .offer(FEDERATION, node_id=1, run_id=1, with_key=True)
+        .checked()
+        .n_examples
+        for seed, n in ((1, 6), (2, 4), (1, 6))
+    ]
+    assert sizes == [6, 4, 6]
+
+
 # Commits
 
 
@@ -633,6 +644,33 @@ def test_who_left_deletes_and_stays_out(committed):
         with pytest.raises(CommitRefused):
             sites[C].come_under(left.record)
     assert sites[C].store.holdings() == []
+
+
+def test_who_is_not_in_a_later_roster_deletes_what_it_holds(committed, make_site):
+    sites, _, commit = committed
+    without = epoch_of([sites[A], sites[B], make_site("d")], number=2)
+    with pytest.raises(CommitRefused, match="no member any more"):
+        sites[C].come_under(Commit.of(without, ()).record)
+    assert sites[C].store.holdings() == []
+    assert sites[C].store.trusted_peers().keys() == {"a", "b", "c"}  # not the newcomer
+    with pytest.raises(CommitRefused):
+        sites[C].come_under(commit.record)
+
+
+def test_a_later_roster_with_a_changed_key_deletes_nothing(committed, make_site, tmp_path):
+    sites, _, _ = committed
+    held = sites[C].store.holdings()
+    (tmp_path / "a").rename(tmp_path / "old a")
+    impostor = epoch_of([make_site("a"), sites[B], make_site("d")], number=2)
+    with pytest.raises(RosterRefused):
+        sites[C].come_under(Commit.of(impostor, ()).record)
+    assert sites[C].store.holdings() == held
+
+
+def test_a_member_that_left_need_not_be_pinned_any_more(committed):
+    sites, _, commit = committed
+    sites[A].peers = {"b": commit.members[B].identity}
+    sites[A].come_under(commit.without(C).record)
 
 
 def test_a_commit_with_a_changed_key_is_refused(three, epoch):

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from fedcommons.errors import FederationError
-from fedcommons.federate import wire
+from fedcommons.federate import coordinator, wire
 from fedcommons.federate.layout import Layout
 from fedcommons.federate.refusals import CommitRefused, Refusal
+from fedcommons.federate.site_data import SiteData
 from fedcommons.federate.training import CodedSum
 from fedcommons.federate.withdrawals import Withdrawn, holders_of_what_left, withdraw
 from tests.federate.tiny import (
@@ -299,3 +300,54 @@ def test_nothing_left_to_train_on_is_said(tmp_path):
         with pytest.raises(FederationError, match="nothing is left to train on"):
             train(federation, grid, 4)
     tiny.close()
+
+
+def test_who_withdrew_everything_takes_its_leave_without_the_data(tiny):
+    tiny.run(1)
+    tiny.close()
+    with tiny.store("b") as store:
+        store.withdraw_all()
+    grid = tiny.grid()
+    del tiny.data["b"]  # its file was removed
+    with tiny.shared(grid, n_sites=4) as federation:
+        assert federation.commit.present == (True, False, True, True)
+
+
+def test_a_holder_deletes_what_was_withdrawn_although_its_own_data_changed(tiny):
+    tiny.run(1)
+    tiny.close()
+    data = tiny.data["d"]
+    changed = data.x.array.copy()
+    changed[1] += 1
+    tiny.data["d"] = SiteData.from_arrays(changed, data.y, data.shareable)
+    tiny.withdraw("a", 0, 2)
+    grid = tiny.grid()
+    with tiny.shared(grid) as federation:
+        _, notes = train(federation, grid, 4)
+        owner = federation.commit.members[0].identity
+    assert outcomes(notes[-1])["d"] == "DataChanged"
+    with tiny.store("d") as store:
+        assert dict(store.holdings())[owner] == 0
+    assert [entry.peer for entry in tiny.events("d", "deleted")] == [owner]
+
+
+def test_what_an_exchange_brought_that_was_given_up_is_deleted_with_a_withdrawal(tiny, monkeypatch):
+    tiny.run(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(coordinator.Federation, "record", _dies)
+        grid = tiny.grid()
+        with pytest.raises(RuntimeError):
+            tiny.share(grid, reshare=True, copies=3)
+    tiny.close()
+    tiny.withdraw("a", 0)
+    tiny.run(4)  # goes on with the exchange before it
+    tiny.close()
+    row = tiny.data["a"].x.take(np.array([0]))[0].tobytes()
+    for site in "bcd":
+        assert row not in (tiny.folder / site / "store.sqlite3").read_bytes()
+    assert not (tiny.state_dir / "exchange.json").exists()
+    tiny.run(1, sharing={"reshare": True, "copies": 3})
+
+
+def _dies(*_arguments):
+    raise RuntimeError

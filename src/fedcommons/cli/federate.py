@@ -196,6 +196,8 @@ def withdraw(
     need_flower()
     import numpy as np
 
+    from fedcommons.federate import own_rows
+
     if bool(rows) == everything:
         raise ArgumentError("rows or --all must be given, one of them")
     try:
@@ -207,5 +209,5 @@ def withdraw(
             store.withdraw_all()
             said = "everything is withdrawn"
         else:
-            said = f"{store.withdraw(numbers)} examples are withdrawn"
+            said = f"{own_rows.withdraw(store, numbers)} examples are withdrawn"
     typer.echo(json.dumps({"withdrawn": said}) if as_json else f"{said}, from the next round on")

@@ -28,7 +28,7 @@ from fedcommons.federate.receipts import Receipt
 from fedcommons.federate.records import NAME
 from fedcommons.federate.refusals import MalformedRecord, PeersNotPinned
 from fedcommons.federate.site import Site
-from fedcommons.federate.site_data import SiteData, load_site_data
+from fedcommons.federate.site_data import SPOOL, SiteData, load_site_data
 from fedcommons.federate.store import Store
 from fedcommons.streams import stream
 
@@ -83,7 +83,9 @@ class SiteClient:
                     f"node config: site must be letters, digits, . _ -, got {name!r}"
                 )
             peers = peers_from_node_config(context)
-            self._open[known] = Site(store, self._load(context), name, peers)
+            # Who withdrew everything may have removed it too, and still takes its leave.
+            data = SiteData.none() if store.withdrew_all else self._load(context)
+            self._open[known] = Site(store, data, name, peers)
         return self._open[known]
 
     def close(self) -> None:
@@ -331,7 +333,7 @@ def data_from_node_config(context: Context) -> SiteData:
         raise ArgumentError('node config: data must be an .npz or .parquet file, as data="/path"')
     return load_site_data(
         str(config["data"]),
-        spool=store_folder(context) / "spool",
+        spool=store_folder(context) / SPOOL,
         label=str(config.get("label-column", "label")),
         shareable=str(config.get("shareable-column", "shareable")),
     )

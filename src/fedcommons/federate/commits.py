@@ -126,6 +126,11 @@ class Commit(Agreed):
     def roster(self) -> tuple[Member, ...]:
         return self.members
 
+    @property
+    def members_present(self) -> list[Member]:
+        """Those that are still with it."""
+        return [member for member, here in zip(self.members, self.present, strict=True) if here]
+
     @cached_property
     def n_examples(self) -> int:
         """M: the examples that are trained on."""

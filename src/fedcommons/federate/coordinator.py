@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from logging import INFO, WARNING
 from pathlib import Path
 
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
+from fedcommons import checks
 from fedcommons.errors import ArgumentError, FederationError
 from fedcommons.federate.commits import Commit
 from fedcommons.federate.delivery import Delivery
 from fedcommons.federate.meeting import Meeting
 from fedcommons.federate.receipts import Receipt
-from fedcommons.federate.records import NAME, Epoch
+from fedcommons.federate.records import LARGEST, NAME, Epoch
 from fedcommons.federate.server_state import Exchange, ServerState
 
 MEET_AGAIN_SECONDS = 1.0
+MOST_AHEAD = 1_000_000  # epochs that a site may have seen and the others not
 
 
 class Federation:
@@ -32,11 +34,12 @@ class Federation:
         try:
             self._commit = self.state.commit()
             self._exchange = self.state.exchange()
-            if self._commit is not None and self._commit.federation != name:
-                raise FederationError(
-                    f"state-dir {state_dir} belongs to the federation {self._commit.federation!r}, "
-                    f"this is {name!r}"
-                )
+            for known in (self._commit, self._exchange and self._exchange.epoch):
+                if known and known.federation != name:
+                    raise FederationError(
+                        f"state-dir {state_dir} belongs to the federation {known.federation!r}, "
+                        f"this is {name!r}"
+                    )
         except BaseException:
             self.close()
             raise
@@ -96,10 +99,45 @@ class Federation:
 
     def adopt(self) -> None:
         """Take up the newest commit that sites report, if the server does not have it any more."""
-        reported = max(self.meeting.commits.values(), key=lambda c: c.order, default=None)
-        if reported and (self._commit is None or reported.order > self._commit.order):
-            log(WARNING, "adopting commit %s, which sites report", reported.order)
-            self.record(reported)
+        reported = self.meeting.commits
+        newest = max(reported.values(), key=lambda c: c.order, default=None)
+        if newest is None or (self._commit and newest.order <= self._commit.order):
+            return
+        if self._commit is None:
+            self._check_related(newest, reported)
+        elif not self._is_later(newest, reported):
+            names = self._names_of(i for i, c in reported.items() if c.epoch == newest.epoch)
+            log(WARNING, "commit %s, which %s report, is not adopted: it does not follow from the "
+                "server's", newest.order, names)  # fmt: skip
+            return
+        log(WARNING, "adopting commit %s, which sites report", newest.order)
+        self.record(newest)
+
+    def _is_later(self, newest: Commit, reported: Mapping[str, Commit]) -> bool:
+        """Whether a commit comes after the server's own, by its content or by most members' word.
+
+        A commit is not signed: one store from elsewhere must not turn a federation over.
+        """
+        own = self.commit
+        here = {m.identity for m in own.members_present} & set(self.meeting.here)
+        under = {identity for identity in here if reported.get(identity) == newest}
+        if newest.epoch == own.epoch:
+            return bool(under) and newest.may_follow(own)
+        return 2 * sum(reported[i].epoch == newest.epoch for i in here & set(reported)) > len(here)
+
+    def _check_related(self, newest: Commit, reported: Mapping[str, Commit]) -> None:
+        """Stores of one federation know of each other; those of two with the same name do not."""
+        under = {identity for identity, c in reported.items() if c.epoch == newest.epoch}
+        for identity, commit in reported.items():
+            if not under & {member.identity for member in commit.members}:
+                raise FederationError(
+                    f"the sites' stores are of different federations that are called "
+                    f"{self.name!r}: {self._names_of([identity])} is under {commit.order}, "
+                    f"{self._names_of(under)} under {newest.order}; choose who takes part"
+                )
+
+    def _names_of(self, identities: Iterable[str]) -> str:
+        return ", ".join(sorted(self.meeting.offers[i].checked().site for i in identities))
 
     def begin(self, copies: int, seed: int | None) -> Exchange:
         """A new epoch with the sites that are there, on the disk before anybody hears of it."""
@@ -117,12 +155,9 @@ class Federation:
                 f"copies must be in 0 to {len(sites) - 1} with {len(sites)} sites, of which two "
                 f"are needed, got {copies}"
             )
-        known = [offer.highest_epoch for offer, _ in sites]
-        known += [self._commit.number] if self._commit else []
-        known += [self._exchange.epoch.number] if self._exchange else []
         epoch = Epoch(
             self.name,
-            max(known) + 1,
+            self._next_number({offer.site: offer.highest_epoch for offer, _ in sites}),
             secrets.randbits(62) if seed is None else seed,
             copies,
             tuple(one for _, one in sites),
@@ -130,6 +165,26 @@ class Federation:
         self._exchange = Exchange(epoch, ())
         self.state.save_exchange(self._exchange, "server.epoch")
         return self._exchange
+
+    def _next_number(self, claims: Mapping[str, int]) -> int:
+        """An epoch above all that sites have seen; a claim far above the others' is refused."""
+        own = [self._commit.number] if self._commit else []
+        own += [self._exchange.epoch.number] if self._exchange else []
+        usual = max([*own, sorted(claims.values())[(len(claims) - 1) // 2]])
+        for site, claim in claims.items():
+            if claim > usual + MOST_AHEAD:
+                raise FederationError(
+                    f"{site} says that it has seen epoch {claim}, the others {usual}: find out "
+                    "what happened to its store; the exchange can be made without it"
+                )
+        return max([*own, *claims.values()]) + 1
+
+    def drop_unfinished(self) -> None:
+        """Give up an exchange that was begun and will not be gone on with."""
+        if self.unfinished is not None:
+            log(INFO, "the exchange of epoch %d is given up", self.unfinished.epoch.number)
+            self.state.drop_exchange()
+            self._exchange = None
 
     def deliver(self, grid: Grid, exchange: Exchange, *, seconds: float) -> None:
         """Route the envelopes of an exchange, and commit to the deliveries that have receipts."""
@@ -200,6 +255,12 @@ def share(
     """Exchange once, or take up the exchange that was made: the federation, under its commit."""
     if not NAME.fullmatch(federation):
         raise ArgumentError(f"federation must be letters, digits, . _ -, got {federation!r}")
+    copies = checks.integer("copies", copies, low=0)
+    n_sites = checks.integer("sites", n_sites, low=1)
+    wait = checks.real("wait", wait, low=0)
+    seconds = checks.positive("timeout", seconds)
+    if seed is not None:
+        seed = checks.integer("seed", seed, low=0, high=LARGEST)
     us = Federation(federation, state_dir, run_id)
     try:
         is_new = us._commit is None and us.unfinished is None
@@ -226,6 +287,7 @@ def share(
                 "reshare = true to make a new one"
             )
         else:
+            us.drop_unfinished()
             log(INFO, "using the exchange of epoch %d", us.commit.number)
         us.let_go(leave)
         us.point_out_strangers()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from logging import INFO, WARNING
 from typing import Any
 
@@ -90,36 +90,44 @@ class Delivery:
     def _persistently(
         self, contents: Mapping[int, RecordDict], message_type: str
     ) -> dict[int, Message]:
-        """Ask sites, by place in the roster, until they answered or are lost."""
+        """Ask sites, by place in the roster, until they answered or are lost.
+
+        Nobody waits for another: who failed is asked again while a third one still works.
+        """
         end = time.monotonic() + self.seconds
-        waiting, failures = dict(contents), Counter[int]()
-        last = dict.fromkeys(contents, "not connected")
+        questions = wire.Questions(self.grid, message_type)
+        due = dict.fromkeys(contents, time.monotonic())  # who is to be asked, and from when on
+        failures, last = Counter[int](), dict.fromkeys(contents, "not connected")
         replies: dict[int, Message] = {}
-        while waiting and (left := end - time.monotonic()) > 0:
-            self.meeting.ask_newcomers(self.grid)
-            place_of = {
-                node: place
-                for place in waiting
-                if (node := self.meeting.node(self.epoch.sites[place].identity)) is not None
-            }
-            requests = {node: waiting[place] for node, place in place_of.items()}
-            answers = wire.ask(self.grid, requests, message_type, seconds=left)
-            for node, place in place_of.items():
-                why = wire.failure(answers.get(node))
+        place_of: dict[int, int] = {}
+        while (due or questions.waiting) and (left := end - time.monotonic()) > 0:
+            now = self._nodes_of([place for place, when in due.items() if when <= end - left])
+            place_of |= now
+            for node in questions.push({n: contents[p] for n, p in now.items()}, seconds=left):
+                last[place_of[node]] = "no answer"
+                del due[place_of[node]]
+            for node, reply in questions.pull():
+                place, why = place_of[node], wire.failure(reply)
                 if why is None:
-                    replies[place] = answers[node]
-                    del waiting[place]
+                    replies[place] = reply
                     continue
                 last[place] = why
                 log(WARNING, "exchange: %s: %s", self.epoch.sites[place].site, why)
                 failures[place] += why != wire.UNAVAILABLE
-                if failures[place] == ATTEMPTS:
-                    del waiting[place]
-            if waiting:
-                time.sleep(min(RETRY_SECONDS, max(end - time.monotonic(), 0)))
+                if failures[place] < ATTEMPTS:
+                    due[place] = time.monotonic() + RETRY_SECONDS
+            if due or questions.waiting:
+                time.sleep(min(wire.POLL_SECONDS, max(end - time.monotonic(), 0)))
         for place in set(contents) - set(replies):
             self._lose(place, last[place])
         return replies
+
+    def _nodes_of(self, places: Sequence[int]) -> dict[int, int]:
+        """The nodes of those of the sites that are connected now: node -> place."""
+        if places:
+            self.meeting.ask_newcomers(self.grid)
+        nodes = ((self.meeting.node(self.epoch.sites[place].identity), place) for place in places)
+        return {node: place for node, place in nodes if node is not None}
 
     def _lose(self, place: int, why: str) -> None:
         self.lost[place] = why

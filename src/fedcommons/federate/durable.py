@@ -53,6 +53,13 @@ def write_file(path: Path, content: bytes | memoryview, name: str) -> None:
         _sync_folder(path.parent)
 
 
+def remove_file(path: Path, name: str) -> None:
+    """After the return the file is gone from the disk."""
+    with point(name):
+        path.unlink(missing_ok=True)
+        _sync_folder(path.parent)
+
+
 def make_folder(path: Path) -> None:
     """A folder that is on the disk after the return: so are files written into it."""
     if not path.is_dir():

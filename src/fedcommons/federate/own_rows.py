@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcommons.checks import BoolArray, IntArray
+from fedcommons.errors import StoreError
 from fedcommons.federate.manifest import Manifest
 from fedcommons.federate.packing import Examples
 from fedcommons.federate.refusals import DataChanged
-from fedcommons.federate.site_data import SiteData, fingerprints_of
+from fedcommons.federate.site_data import SPOOL, SiteData, data_behind, fingerprints_of
 from fedcommons.federate.store import Store
 from fedcommons.federate.withdrawals import Withdrawn
 
@@ -39,6 +40,25 @@ class Shareable:
         ):
             raise DataChanged("the data changed since the rows were numbered")
         return found
+
+
+def withdraw(store: Store, rows: IntArray) -> int:
+    """Take rows of the site's data file back for good; how many contents that are.
+
+    They go by their numbers, so the file must be the one that was numbered. Without a file there
+    are no other numbers that could be meant.
+    """
+    manifest = store.manifest()
+    data = data_behind(manifest.stamp, spool=store.folder / SPOOL) if manifest else None
+    if manifest and data:
+        try:
+            OwnRows(store, data).checked(manifest.digest)
+        except DataChanged:
+            raise StoreError(
+                f"rows must be those of the file that was offered, but {data.source} changed "
+                "since: put it back, or take part in a new exchange first"
+            ) from None
+    return store.withdraw(rows)
 
 
 class OwnRows:
@@ -90,7 +110,7 @@ class OwnRows:
         self._compared = manifest.content
         if stamp:  # the same data in a file that was touched: compare them once
             manifest = replace(manifest, stamp=stamp)
-            self.store.number_rows(manifest)
+            self.store.stamp(manifest)
         return manifest
 
     def withdrawn(self, manifest: Manifest) -> Withdrawn:

@@ -65,6 +65,9 @@ class ServerState:
         content = {"epoch": exchange.epoch.record.decode(), "receipts": receipts}
         durable.write_file(self.folder / "exchange.json", json.dumps(content).encode(), name)
 
+    def drop_exchange(self) -> None:
+        durable.remove_file(self.folder / "exchange.json", "server.dropped")
+
     def commit(self) -> Commit | None:
         """The newest commit."""
         known = {_order(path): path for path in (self.folder / "commits").glob("[0-9]*-*.json")}

@@ -98,7 +98,7 @@ class Site:
         epoch = _decoded_epoch(record)
         self._check_taking_part()
         self._check_federation(epoch.federation)
-        self._check_peers({site.site: site.identity for site in epoch.sites})
+        self._check_peers({site.site: site.identity for site in epoch.sites}, taking_part=True)
         mine = epoch.sites[epoch.index(self.identity_name)]
         number, digest = self.store.highest_epoch()
         committed = self.store.commit_record()[1]
@@ -114,18 +114,22 @@ class Site:
             self.store.enter_epoch(epoch.number, epoch.record, peers)
         return epoch
 
-    def _check_peers(self, sites: Mapping[str, str]) -> None:
-        """Every site must have the key that is pinned for its name."""
-        if sites.get(self.name) != self.identity_name:
+    def _check_peers(self, sites: Mapping[str, str], *, taking_part: bool) -> None:
+        """Every site must have the key that is pinned for its name.
+
+        Where this site takes no part, it shares nothing either: names that it does not know are
+        no matter.
+        """
+        if taking_part and sites.get(self.name) != self.identity_name:
             raise RosterRefused("the roster does not have this site under its own key")
-        seen = self.store.trusted_peers()
+        known = self.store.trusted_peers() if self.peers is None else self.peers
         for site, identity in sites.items():
             if site == self.name:
                 continue
-            expected = seen.get(site, identity) if self.peers is None else self.peers.get(site)
-            if expected is None:
+            expected = known.get(site)
+            if expected is None and taking_part and self.peers is not None:
                 raise PeersNotPinned(f"no key is pinned for site {site}")
-            if expected != identity:
+            if expected not in (None, identity):
                 raise RosterRefused(f"site {site} has another key than the one pinned for it")
 
     def send(
@@ -214,20 +218,19 @@ class Site:
         commit = _decoded_commit(record)
         current_record = self.store.commit_record()[1]
         current = _decoded_commit(current_record) if current_record else None
-        is_new = record != current_record
-        if is_new:
-            self._check_federation(commit.federation)
-            self._check_peers({member.site: member.identity for member in commit.members})
-            self._check_follows(commit, current)
         me = commit.index(self.identity_name)
+        if record != current_record:
+            self._check_federation(commit.federation)
+            present = {m.site: m.identity for m in commit.members_present}
+            self._check_peers(present, taking_part=me is not None)
+            self._check_follows(commit, current)
+            if me is not None:
+                self._check_received(commit, me, current)
+            # What others withdrew is deleted whatever became of this site's own data.
+            self.store.apply(commit, me, _took_back(commit, current))
         if me is None:
-            if is_new:
-                self.store.apply(commit, None)
             raise CommitRefused("the site is no member any more")
         self.manifest_of(commit)
-        if is_new:
-            self._check_received(commit, me, current)
-            self.store.apply(commit, me)
         return commit
 
     def _check_follows(self, commit: Commit, current: Commit | None) -> None:
@@ -311,6 +314,17 @@ class Site:
         if not np.array_equal(numbers, dict(self.held(commit).senders)[sender]):
             raise StoreError(f"store {self.store.folder} does not have what the site holds")
         return np.concatenate([p.x for p in parts]), np.concatenate([p.y for p in parts])
+
+
+def _took_back(commit: Commit, current: Commit | None) -> set[str]:
+    """Who took examples back, or left, since the commit that the site is under."""
+    if current is None or current.epoch != commit.epoch:
+        return set()
+    return {
+        member.identity
+        for i, member in enumerate(commit.members)
+        if commit.withdrawn[i] != current.withdrawn[i] or commit.present[i] != current.present[i]
+    }
 
 
 @lru_cache(maxsize=8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import hashlib
 import math
@@ -29,6 +30,7 @@ BLOCK_BYTES = 16 << 20
 IN_MEMORY = 64 << 20  # a compressed array up to this size is simply read
 COLUMNS_AT_ONCE = 16  # of Parquet: one page of each is in memory, about a megabyte
 FINGERPRINT = 16  # bytes
+SPOOL = "spool"  # the folder of a store into which inputs are unpacked
 
 
 class Rows(Protocol):
@@ -109,7 +111,8 @@ class FileRows:
 
 
 def _version(stat: os.stat_result) -> tuple[int, ...]:
-    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
+    """Another one whenever the content may be: the time of change cannot be set back."""
+    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +139,11 @@ class SiteData:
     ) -> SiteData:
         """Examples in memory; without `shareable` all are private."""
         return _checked(ArrayRows(np.asarray(x)), y, shareable, "", "data")
+
+    @classmethod
+    def none(cls) -> SiteData:
+        """No examples."""
+        return cls(ArrayRows(np.empty((0, 1))), np.empty(0, np.int64), np.empty(0, np.bool_))
 
     @property
     def n_examples(self) -> int:
@@ -204,6 +212,16 @@ def load_site_data(
     if path.suffix == ".parquet":
         return _from_parquet(path, spooled, stamp, label, shareable)
     raise DataError(f"data must be .npz or .parquet, got {path}")
+
+
+def data_behind(stamp: str, *, spool: Path) -> SiteData | None:
+    """What the file that a stamp names holds today; None if there is no file."""
+    if not stamp:
+        return None
+    path, _, label, shareable = ast.literal_eval(stamp)
+    if not Path(path).exists():
+        return None
+    return load_site_data(path, spool=spool, label=label, shareable=shareable)
 
 
 def _from_npz(path: Path, spooled: Path, stamp: str) -> SiteData:

@@ -8,7 +8,7 @@ is noticed; what is deleted is overwritten.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -90,19 +90,30 @@ class Store(Ledger):
         return sorted(self._all("manifest"), key=lambda row: row[0])
 
     def number_rows(self, manifest: Manifest) -> None:
-        """Keep a manifest; those before it stay until a commit replaces them."""
+        """Keep a manifest as the newest; those before it stay until a commit replaces them."""
         with self._writing("store.manifest"):
-            known = {row[3]: row[0] for row in self._manifests()}
-            self._put(
-                "manifest",
-                known.get(manifest.digest, max(known.values(), default=0) + 1),
-                manifest.stamp,
-                manifest.content,
-                manifest.digest,
-                manifest.live.tobytes(),
-                manifest.shareable.tobytes(),
-                manifest.fingerprints.tobytes(),
-            )
+            newest = max((row[0] for row in self._manifests()), default=0)
+            self._run("DELETE FROM manifest WHERE digest = ?", (manifest.digest,))
+            self._put_manifest(newest + 1, manifest)
+
+    def stamp(self, manifest: Manifest) -> None:
+        """Note another stamp of the data that a manifest numbered; its place stays."""
+        with self._writing("store.manifest"):
+            for place, _, _, digest, *_ in self._manifests():
+                if digest == manifest.digest:
+                    self._put_manifest(place, manifest)
+
+    def _put_manifest(self, place: int, manifest: Manifest) -> None:
+        self._put(
+            "manifest",
+            place,
+            manifest.stamp,
+            manifest.content,
+            manifest.digest,
+            manifest.live.tobytes(),
+            manifest.shareable.tobytes(),
+            manifest.fingerprints.tobytes(),
+        )
 
     def _drop_manifests_before(self, digest: bytes) -> None:
         for row in self._manifests():
@@ -218,8 +229,12 @@ class Store(Ledger):
             return digest, record
         return b"", b""
 
-    def apply(self, commit: Commit, me: int | None) -> None:
-        """Come under a commit: delete what it does not give this site, and the epoch's keys."""
+    def apply(self, commit: Commit, me: int | None, took_back: Set[str] = frozenset()) -> None:
+        """Come under a commit: delete what it does not give this site, and the epoch's keys.
+
+        What an exchange under way has brought stays, but for the chunks of those who `took_back`
+        something: it may be among them, under another number.
+        """
         epoch = bytes.fromhex(commit.epoch)
         keep = {
             (epoch, commit.members[sender].identity): sender
@@ -231,7 +246,7 @@ class Store(Ledger):
             deleted: dict[str, int] = {}
             for of_epoch, sender, chunk, n, _, original in self._chunks():
                 place = keep.get((of_epoch, sender))
-                if of_epoch in later:  # of an exchange that is under way
+                if of_epoch in later and sender not in took_back:
                     n = 0
                 elif place is None:
                     self._run(f"DELETE FROM received WHERE {CHUNK}", (of_epoch, sender, chunk))  # noqa: S608
@@ -249,9 +264,9 @@ class Store(Ledger):
                 self._run("DELETE FROM epoch_keys")
             if me is not None:
                 self._drop_manifests_before(bytes.fromhex(commit.members[me].manifest))
+                self._trust({member.site: member.identity for member in commit.members})
             if commit.number > self.highest_epoch()[0]:
                 self._put("epochs", commit.number, epoch, b"")
-            self._trust({member.site: member.identity for member in commit.members})
             self._put("commits", 1, commit.digest, commit.record)
             self._note_deleted(deleted, commit.number, commit.serial)
             self._note(

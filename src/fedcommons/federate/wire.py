@@ -63,26 +63,45 @@ def ask(
     and a late reply to an earlier message is never pulled. `on_reply` is told of each with the
     seconds it took; `enough`, asked with the seconds gone by, may end the waiting sooner.
     """
-    messages = [
-        Message(record, dst_node_id=node, message_type=message_type, ttl=seconds)
-        for node, record in contents.items()
-    ]
     start = time.monotonic()
-    ids = list(grid.push_messages(messages))
-    waiting = {sent: node for sent, node in zip(ids, contents, strict=True) if sent}
+    questions = Questions(grid, message_type)
+    questions.push(contents, seconds=seconds)
     replies: dict[int, Message] = {}
-    while waiting:
-        for reply in grid.pull_messages(list(waiting)):
-            node = waiting.pop(reply.metadata.reply_to_message_id, None)
-            if node is not None:
-                replies[node] = reply
-                if on_reply:
-                    on_reply(node, reply, time.monotonic() - start)
+    while questions.waiting:
+        for node, reply in questions.pull():
+            replies[node] = reply
+            if on_reply:
+                on_reply(node, reply, time.monotonic() - start)
         gone_by = time.monotonic() - start
-        if not waiting or gone_by >= seconds or (enough and enough(gone_by)):
+        if not questions.waiting or gone_by >= seconds or (enough and enough(gone_by)):
             break
         time.sleep(min(POLL_SECONDS, seconds - gone_by))
     return replies
+
+
+class Questions:
+    """Messages of one type that were sent and not answered yet."""
+
+    def __init__(self, grid: Grid, message_type: str) -> None:
+        self.grid, self.message_type = grid, message_type
+        self.waiting: dict[str, int] = {}  # message -> node
+
+    def push(self, contents: Mapping[int, RecordDict], *, seconds: float) -> list[int]:
+        """Send each node its content, for so many seconds; the nodes to which it went."""
+        messages = [
+            Message(record, dst_node_id=node, message_type=self.message_type, ttl=seconds)
+            for node, record in contents.items()
+        ]
+        ids = self.grid.push_messages(messages) if messages else []
+        sent = {message: node for message, node in zip(ids, contents, strict=True) if message}
+        self.waiting |= sent
+        return list(sent.values())
+
+    def pull(self) -> list[tuple[int, Message]]:
+        """The replies that came since, by node."""
+        replies = self.grid.pull_messages(list(self.waiting)) if self.waiting else []
+        found = [(self.waiting.pop(r.metadata.reply_to_message_id, None), r) for r in replies]
+        return [(node, reply) for node, reply in found if node is not None]
 
 
 def farewell(federation: str, node_id: int, run_id: int) -> bytes:
