@@ -285,3 +285,19 @@ def test_settings_that_do_not_go_together_are_refused(options, message):
     with pytest.raises(ArgumentError) as error:
         Curve("iid", **options)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(("n", "s"), [(30, 6), (100, 10)])
+def test_a_cyclic_code_stays_exact_with_many_clients(n, s):
+    # What every example counts in a round, as the engine sums it: 1, also with large decodings.
+    one = curve("cyclic_repetition", copies=s, straggler_prob=0.5 * s / n)
+    labels = np.repeat(np.arange(4), n)
+    shared = draws.share(one, labels, n, seed=3, run=0)
+    block = batched._Block(len(labels), [0], 3)
+    element = batched._element(
+        one, shared, None, None, block, run=0, place=0, n_clients=n, n_rounds=200
+    )
+    group = batched._Training([element], block, None)
+    found = [group.weights(t)[0] for t in range(200) if element.fresh[t].any()]
+    assert len(found) > 100
+    assert np.abs(np.array(found) - 1).max() < 1e-6
