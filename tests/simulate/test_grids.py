@@ -95,6 +95,14 @@ def test_a_grid_is_every_combination_that_differs(folder):
     )
 
 
+def test_lines_say_how_unequal_their_clients_are(folder):
+    text = GRID.replace("mu = [0.1, 0.2]", "p_spread = [0, 0.1]")
+    labels = [line.label for line in load(folder, text).figures[3].lines]
+    assert labels == [
+        f"{name}, steps 2{spread}" for name in ("fedavg", "fedprox") for spread in ("", ", p ± 0.1")
+    ]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

@@ -187,7 +187,7 @@ def _element(
         return coding.by_name(
             curve.code,
             shared.placement,
-            straggler_prob=curve.server_prob,
+            straggler_prob=curve.server_probs(n_clients),
             owner_share=owner_share,
         )
 
@@ -205,7 +205,7 @@ def _element(
         estimators.ESTIMATORS[curve.estimator],
         held,
         answered,
-        np.full(n_clients, curve.server_prob),
+        curve.server_probs(n_clients),
     )
     return _Element(curve, run, place, held, weights.fresh, weights.remembered)
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedcommons import checks
+from fedcommons.checks import FloatArray
 from fedcommons.coding import CODES
 from fedcommons.errors import ArgumentError
 from fedcommons.estimators import ESTIMATORS
@@ -27,7 +28,7 @@ class Curve:
     Attributes:
         partition: how labels fall on clients: iid, single-class or dirichlet.
         alpha: the concentration of a Dirichlet partition, else 0.
-        straggler_prob: p.
+        straggler_prob: p, of all clients or their mean.
         proportion: c.
         copies: d.
         code: equal-split (the paper's), reliability-split or owner-corrected.
@@ -44,6 +45,7 @@ class Curve:
         batch_size: examples of a client in a step; 0 is all of them.
         server_rate: factor of the server's step.
         mu: how strongly fedprox pulls towards the server's model, else 0.
+        prob_spread: how far the p_i of the first and the last client are from p.
     """
 
     partition: str
@@ -65,6 +67,7 @@ class Curve:
     batch_size: int = 0
     server_rate: float = 1.0
     mu: float = 0.0
+    prob_spread: float = 0.0
 
     def __post_init__(self) -> None:
         for name, options in (
@@ -99,7 +102,14 @@ class Curve:
             raise ArgumentError(
                 f"mean_absence must go with the markov stragglers, got {self.mean_absence}"
             )
-        _ = self.straggler_model
+        checks.real("p_spread", self.prob_spread, low=0)
+        lowest, highest = self.client_probs(2)
+        if lowest < 0 or highest >= 1:
+            raise ArgumentError(
+                f"p_spread must keep p - p_spread and p + p_spread in [0, 1), got p = "
+                f"{self.straggler_prob:g} and p_spread = {self.prob_spread:g}"
+            )
+        self.straggler_model(2)
         if self.assumed_prob != AS_IT_IS:
             checks.straggler_prob(self.assumed_prob, 1)
 
@@ -149,26 +159,35 @@ class Curve:
     def method(self) -> Algorithm:
         return ALGORITHMS[self.algorithm]
 
-    @property
-    def straggler_model(self) -> StragglerModel:
+    def client_probs(self, n_clients: int) -> FloatArray:
+        """p_i, evenly spread around p in the order of the clients: (N,)."""
+        p, spread = self.straggler_prob, self.prob_spread if n_clients > 1 else 0.0
+        return np.linspace(p - spread, p + spread, n_clients)
+
+    def straggler_model(self, n_clients: int) -> StragglerModel:
+        probs = self.client_probs(n_clients)
         if self.stragglers == "markov":
-            return Markov(self.straggler_prob, self.mean_absence)
-        return Bernoulli(self.straggler_prob)
+            return Markov(probs, self.mean_absence)
+        return Bernoulli(probs)
 
     @property
     def server_prob(self) -> float:
-        """The p that the server scales answers by."""
+        """The p, of all clients or their mean, that the server scales answers by."""
         return self.straggler_prob if self.assumed_prob == AS_IT_IS else self.assumed_prob
+
+    def server_probs(self, n_clients: int) -> FloatArray:
+        """The p_i that the server scales answers by: (N,)."""
+        if self.assumed_prob == AS_IT_IS:
+            return self.client_probs(n_clients)
+        return np.full(n_clients, self.assumed_prob)
 
     @property
     def in_example_space(self) -> bool:
         """Whether the example-space engine can train it: the paper's model and algorithm."""
-        return (self.model, self.algorithm, self.batch_size, self.server_rate) == (
-            "softmax",
-            "coded_gd",
-            0,
-            1.0,
-        ) and self.assumed_prob == AS_IT_IS
+        papers = ("softmax", "coded_gd", 0, 1.0)
+        if (self.model, self.algorithm, self.batch_size, self.server_rate) != papers:
+            return False
+        return self.assumed_prob == AS_IT_IS and not self.prob_spread
 
     @property
     def key(self) -> str:
@@ -187,7 +206,7 @@ class Curve:
             row.pop("proportion"),
             row.pop("copies"),
         )
-        row["assumed_p"] = row.pop("assumed_prob")
+        row["assumed_p"], row["p_spread"] = row.pop("assumed_prob"), row.pop("prob_spread")
         return row
 
 

@@ -78,6 +78,8 @@ def _label(curve: Curve, varying: list[str]) -> str:
         has_a_use = {"mu": curve.algorithm == "fedprox", "local_steps": curve.method.several_steps}
         if field in varying and has_a_use.get(field, True):
             words.append(f"{sign} {getattr(curve, field):g}")
+    if "prob_spread" in varying and curve.prob_spread:
+        words.append(f"p ± {curve.prob_spread:g}")
     if "assumed_prob" in varying and curve.assumed_prob != AS_IT_IS:
         words.append(f"p taken for {curve.assumed_prob:g}")
     return ", ".join(words) or curve.estimator.replace("_", " ")

@@ -123,8 +123,8 @@ class Study:
             if not curve.in_example_space:
                 raise ArgumentError(
                     "the primal engine and figures of the kinds scalar-products and second-moment "
-                    "are for softmax, coded_gd, full batches and a known p, "
-                    f"got {curve.key}"
+                    "are for softmax, coded_gd, full batches and a known p, the "
+                    f"same for all clients, got {curve.key}"
                 )
 
     @property

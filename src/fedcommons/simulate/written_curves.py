@@ -15,6 +15,7 @@ CURVE_KEYS = {  # key in the file -> field of a curve
     "partition": "partition",
     "alpha": "alpha",
     "p": "straggler_prob",
+    "p_spread": "prob_spread",
     "c": "proportion",
     "d": "copies",
     "code": "code",
