@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,12 @@ from fedcommons.checks import FloatArray
 from fedcommons.coding import CODES
 from fedcommons.errors import ArgumentError
 from fedcommons.estimators import ESTIMATORS
-from fedcommons.simulate import models
+from fedcommons.simulate import models, recordings
 from fedcommons.simulate.algorithms import ALGORITHMS, Algorithm
 from fedcommons.stragglers import Bernoulli, Markov, StragglerModel
 
 PARTITIONS = ("iid", "single-class", "dirichlet")
-STRAGGLERS = ("bernoulli", "markov")
+STRAGGLERS = ("bernoulli", "markov", "recorded")
 AS_IT_IS = -1.0  # the server's idea of p is p
 
 
@@ -36,7 +37,7 @@ class Curve:
         warm: whether memory starts from everybody's answer at the initial model.
         learning_rate: eta in the first round.
         decay: its factor from one round to the next.
-        stragglers: bernoulli (the paper's) or markov.
+        stragglers: bernoulli (the paper's), markov, or recorded.
         mean_absence: rounds that an absence lasts on average, of markov, else 0.
         assumed_prob: the p that the server assumes, if it is wrong about it.
         algorithm: one of `ALGORITHMS`; coded_gd is the paper's.
@@ -46,6 +47,8 @@ class Curve:
         server_rate: factor of the server's step.
         mu: how strongly fedprox pulls towards the server's model, else 0.
         prob_spread: how far the p_i of the first and the last client are from p.
+        trace: the file of recorded absences, else empty.
+        trace_digest: of its content, once it has been read.
     """
 
     partition: str
@@ -68,6 +71,8 @@ class Curve:
     server_rate: float = 1.0
     mu: float = 0.0
     prob_spread: float = 0.0
+    trace: str = ""
+    trace_digest: str = ""
 
     def __post_init__(self) -> None:
         for name, options in (
@@ -98,11 +103,27 @@ class Curve:
         self._check_algorithm()
 
     def _check_stragglers(self) -> None:
+        if (self.stragglers == "recorded") != bool(self.trace):
+            raise ArgumentError(
+                "trace must be given with the recorded stragglers, and only there, got "
+                f"{self.trace!r} with {self.stragglers}"
+            )
         if self.stragglers != "markov" and self.mean_absence != 0:
             raise ArgumentError(
                 f"mean_absence must go with the markov stragglers, got {self.mean_absence}"
             )
         checks.real("p_spread", self.prob_spread, low=0)
+        if self.stragglers == "recorded":
+            if self.prob_spread:
+                raise ArgumentError(
+                    f"p_spread must be 0 with the recorded stragglers, got {self.prob_spread:g}"
+                )
+        else:
+            self._check_probs()
+        if self.assumed_prob != AS_IT_IS:
+            checks.straggler_prob(self.assumed_prob, 1)
+
+    def _check_probs(self) -> None:
         lowest, highest = self.client_probs(2)
         if lowest < 0 or highest >= 1:
             raise ArgumentError(
@@ -110,8 +131,6 @@ class Curve:
                 f"{self.straggler_prob:g} and p_spread = {self.prob_spread:g}"
             )
         self.straggler_model(2)
-        if self.assumed_prob != AS_IT_IS:
-            checks.straggler_prob(self.assumed_prob, 1)
 
     def _check_training(self) -> None:
         models.check_name(self.model)
@@ -160,11 +179,15 @@ class Curve:
         return ALGORITHMS[self.algorithm]
 
     def client_probs(self, n_clients: int) -> FloatArray:
-        """p_i, evenly spread around p in the order of the clients: (N,)."""
+        """p_i, evenly spread around p in the order of the clients, or as recorded: (N,)."""
+        if self.trace_digest:
+            return recordings.load(self.trace, self.trace_digest).straggler_prob(n_clients)
         p, spread = self.straggler_prob, self.prob_spread if n_clients > 1 else 0.0
         return np.linspace(p - spread, p + spread, n_clients)
 
     def straggler_model(self, n_clients: int) -> StragglerModel:
+        if self.stragglers == "recorded":
+            return recordings.load(self.trace, self.trace_digest)
         probs = self.client_probs(n_clients)
         if self.stragglers == "markov":
             return Markov(probs, self.mean_absence)
@@ -187,15 +210,21 @@ class Curve:
         papers = ("softmax", "coded_gd", 0, 1.0)
         if (self.model, self.algorithm, self.batch_size, self.server_rate) != papers:
             return False
-        return self.assumed_prob == AS_IT_IS and not self.prob_spread
+        same_p = not self.prob_spread and self.stragglers != "recorded"
+        return self.assumed_prob == AS_IT_IS and same_p
 
     @property
     def key(self) -> str:
-        """What the curve is, in one line; equal curves have equal keys."""
+        """What the curve is, in one line; equal curves have equal keys.
+
+        A recording is what is in it, wherever the file is.
+        """
+        left_out = "trace" if self.trace_digest else ""
         return " ".join(
             f"{field.name}={getattr(self, field.name)}"
             for field in fields(self)
-            if field.name in PAPER_FIELDS or getattr(self, field.name) != field.default
+            if field.name in PAPER_FIELDS
+            or (getattr(self, field.name) != field.default and field.name != left_out)
         )
 
     def as_row(self) -> dict[str, Any]:
@@ -207,6 +236,8 @@ class Curve:
             row.pop("copies"),
         )
         row["assumed_p"], row["p_spread"] = row.pop("assumed_prob"), row.pop("prob_spread")
+        row["trace"] = Path(row["trace"]).name
+        del row["trace_digest"]
         return row
 
 

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from fedcommons.simulate import written_curves
 from fedcommons.simulate.curves import AS_IT_IS, Curve
 from fedcommons.simulate.written_curves import CURVE_KEYS
 
-SETTING = ("partition", "alpha", "model", "stragglers", "mean_absence")  # a figure for each
+SETTING = (
+    "partition",
+    "alpha",
+    "model",
+    "stragglers",
+    "mean_absence",
+    "trace",
+)  # a figure for each
 PANEL = "straggler_prob"  # a panel of the figure for each
 
 
@@ -51,6 +59,8 @@ def _title(curve: Curve) -> str:
     )
     if curve.stragglers == "markov":
         words.append(f"absences of {curve.mean_absence:g} rounds")
+    if curve.stragglers == "recorded":
+        words.append(f"absences of {Path(curve.trace).name}")
     return ", ".join(words)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from fedcommons import checks
 from fedcommons.errors import ArgumentError, DataError, StudyError
-from fedcommons.simulate import batched, grids, models, written_curves
+from fedcommons.simulate import batched, grids, models, recordings, written_curves
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.written_curves import CURVE_KEYS, choices, known_keys
 
@@ -239,14 +239,39 @@ def load(path: str | os.PathLike[str]) -> Study:
         study = parse(content)
     except (StudyError, ArgumentError) as error:
         raise StudyError(f"study {path}: {error}") from None
+    beside = Path(path).parent  # what files are relative to
+    study = _with_traces(study, beside)
     if study.dataset == "mnist":
         return study
-    return with_data(study, Path(path).parent / study.dataset)  # relative to the study file
+    return with_data(study, beside / study.dataset)
 
 
 def with_data(study: Study, path: Path) -> Study:
     """The study on the dataset at this path."""
     return replace(study, dataset=str(path.resolve()), dataset_digest=_content_digest(path))
+
+
+def _with_traces(study: Study, beside: Path) -> Study:
+    """The study whose curves know their recordings: where they are, and what is in them."""
+
+    def with_trace(curve: Curve) -> Curve:
+        if not curve.trace:
+            return curve
+        path = str((beside / curve.trace).resolve())
+        digest = recordings.digest(path)
+        n_clients = np.asarray(recordings.load(path, digest).mask).shape[1]
+        if n_clients != study.clients:
+            raise StudyError(
+                f"clients must be the {n_clients} of the trace {path}, got {study.clients}"
+            )
+        found = replace(curve, trace=path, trace_digest=digest)
+        return replace(found, straggler_prob=float(found.client_probs(n_clients).mean()))
+
+    figures = tuple(
+        replace(f, lines=tuple(Line(line.label, with_trace(line.curve)) for line in f.lines))
+        for f in study.figures
+    )
+    return replace(study, figures=figures)
 
 
 def paper() -> Study:

@@ -25,6 +25,7 @@ CURVE_KEYS = {  # key in the file -> field of a curve
     "decay": "decay",
     "stragglers": "stragglers",
     "mean_absence": "mean_absence",
+    "trace": "trace",
     "assumed_p": "assumed_prob",
     "algorithm": "algorithm",
     "model": "model",
@@ -70,10 +71,12 @@ def curve(choice: Mapping[str, Any], where: str) -> Curve:
 
 def _leave_out_what_has_no_use(fields: dict[str, Any]) -> None:
     without = []
+    recorded = fields.get("stragglers") == "recorded"
     if fields["partition"] != "dirichlet":
         without.append("alpha")
     if fields.get("stragglers") != "markov":
         without.append("mean_absence")
+    without += ["straggler_prob", "prob_spread"] if recorded else ["trace"]
     if fields.get("algorithm") != "fedprox":
         without.append("mu")
     algorithm = ALGORITHMS.get(fields.get("algorithm", "coded_gd"))
