@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from fedcommons.cli import simulate
-from fedcommons.errors import ArgumentError
+from fedcommons.errors import ArgumentError, FedcommonsError
 from fedcommons.simulate import cluster, estimate, studies
 from fedcommons.simulate.folder import Folder
 from tests.cli.test_cli import COMMAND, run
@@ -119,6 +119,7 @@ def test_the_example_runs(tmp_path):
         (("", ""), ("--data", "holes.npz"), 3, "got a missing value in example 7"),
         (("", ""), ("--data", "absent.npz"), 3, "absent.npz does not exist"),
         (("", ""), ("--cluster", "here"), 2, "cluster must be the address of a Dask scheduler"),
+        (("", ""), ("--cluster", "local:0"), 2, "local:2 for two processes here, got 'local:0'"),
         (("", ""), ("--runs", "0"), 2, "runs must be an integer >= 1, got 0"),
     ],
 )
@@ -241,6 +242,23 @@ def kill_a_worker(pid: int) -> int | None:
                 os.kill(worker, signal.SIGKILL)
                 return worker
     return None
+
+
+def test_a_cluster_that_loses_its_scheduler_is_named():
+    distributed = pytest.importorskip("distributed")
+    there = distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+    )
+    blocks = cluster.compute(slow_block, None, range(20), address=there.scheduler_address)
+    next(blocks)
+    there.close()
+    with pytest.raises(FedcommonsError, match=r"the cluster lost its scheduler.* are kept"):
+        list(blocks)
+
+
+def slow_block(_study, block):
+    time.sleep(0.2)
+    return {block: None}
 
 
 def test_without_dask_the_extra_is_named(monkeypatch):
