@@ -288,7 +288,7 @@ def test_a_shared_subset_goes_to_everybody_once():
             dict(stragglers="markov", mean_absence=2.0, straggler_prob=0.5, prob_spread=0.3),
             "p/(1-p)) = 4 rounds for p = 0.8",
         ),
-        (dict(assumed_prob=1.0), "straggler_prob must be in [0, 1)"),
+        (dict(assumed_prob=1.0), "assumed_prob must be in [0, 1)"),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(options, message):

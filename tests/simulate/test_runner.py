@@ -15,7 +15,7 @@ import pyarrow.parquet
 import pytest
 
 from fedcommons.datasets import Dataset
-from fedcommons.errors import ResultsError, StudyError
+from fedcommons.errors import DataError, ResultsError, StudyError
 from fedcommons.simulate import runner, studies, tables
 from fedcommons.simulate.folder import Folder
 from fedcommons.simulate.result import THEORY, RunResult
@@ -219,6 +219,11 @@ def test_invocations_add_up(study, tmp_path):
 def test_a_study_that_its_data_cannot_feed_is_refused_before_anything_is_written(study, blobs):
     with pytest.raises(StudyError, match="at most the 40 training examples of the smallest class"):
         runner.check_fits(replace(study, class_size=41), blobs)
+    gap = Dataset(
+        "gap", blobs.x_train, blobs.y_train + (blobs.y_train > 0), blobs.x_test, blobs.y_test
+    )
+    with pytest.raises(DataError, match="every class from 0 to 3, got none of class 1"):
+        runner.check_fits(study, gap)
     empty = Dataset("x", blobs.x_train, blobs.y_train, blobs.x_test[:0], blobs.y_test[:0])
     with pytest.raises(StudyError, match="must have test examples, got none"):
         runner.check_fits(study, empty)

@@ -87,7 +87,10 @@ class Curve:
                     f"{name} must be one of {', '.join(options)}, got {getattr(self, name)!r}"
                 )
         if self.partition == "dirichlet":
-            checks.real("alpha", self.alpha, low=np.finfo(float).tiny)
+            if not checks.real("alpha", self.alpha, low=0):
+                raise ArgumentError(
+                    f"alpha must be > 0: the dirichlet partition needs it, got {self.alpha:g}"
+                )
         elif self.alpha != 0:
             raise ArgumentError(f"alpha must go with the dirichlet partition, got {self.alpha}")
         checks.straggler_prob(self.straggler_prob, 1)
@@ -121,7 +124,9 @@ class Curve:
         else:
             self._check_probs()
         if self.assumed_prob != AS_IT_IS:
-            checks.straggler_prob(self.assumed_prob, 1)
+            checks.real("assumed_prob", self.assumed_prob, low=0)
+            if self.assumed_prob >= 1:
+                raise ArgumentError(f"assumed_prob must be in [0, 1), got {self.assumed_prob:g}")
 
     def _check_probs(self) -> None:
         lowest, highest = self.client_probs(2)

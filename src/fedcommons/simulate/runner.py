@@ -158,11 +158,17 @@ def check_fits(study: Study, dataset: Dataset) -> None:
         raise DataError(f"dataset {study.dataset} must have at least two classes, got one")
     for name in sorted({curve.model for curve in study.curves}):
         models.load(name, dataset.x_train.shape[1:], dataset.n_classes)
-    smallest = int(np.bincount(dataset.y_train, minlength=dataset.n_classes).min())
-    if study.class_size > smallest:
+    sizes = np.bincount(dataset.y_train, minlength=dataset.n_classes)
+    label = int(sizes.argmin())
+    if study.class_size and not sizes[label]:
+        raise DataError(
+            f"dataset {study.dataset} must have training examples of every class from 0 to "
+            f"{dataset.n_classes - 1}, got none of class {label}"
+        )
+    if study.class_size > sizes[label]:
         raise StudyError(
-            f"class_size must be at most the {smallest} training examples of the smallest class, "
-            f"got {study.class_size}"
+            f"class_size must be at most the {sizes[label]} training examples of the smallest "
+            f"class, {label}, got {study.class_size}"
         )
 
 

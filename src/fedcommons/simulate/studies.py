@@ -127,6 +127,14 @@ class Study:
                     f"same for all clients, got {curve.key}"
                 )
 
+        for curve in self.theory_curves:
+            if (curve.code, curve.estimator) != ("equal-split", "coded_sum"):
+                raise ArgumentError(
+                    "figures of the kinds scalar-products and second-moment are for the code and "
+                    "the estimator of the theory, equal-split and coded_sum, got "
+                    f"{curve.code} and {curve.estimator}"
+                )
+
     @property
     def batched_curves(self) -> tuple[Curve, ...]:
         """The curves for the batched engine: what the paper's setting is too narrow for."""
