@@ -335,6 +335,38 @@ def make_trouble():
     raise RuntimeError("no")
 
 
+class Choosy(torch.nn.Module):
+    """The paper's model with control flow that depends on the data."""
+
+    def __init__(self, n_classes, input_shape):
+        super().__init__()
+        self.linear = make_linear(n_classes, input_shape)
+
+    def forward(self, x):
+        return self.linear(x) if x.sum() > -1e9 else self.linear(-x)
+
+
+class Picky(Choosy):
+    """It takes batches of two, as the check at loading has them."""
+
+    def forward(self, x):
+        if len(x) != 2:
+            raise ValueError(f"no batch of {len(x)}")
+        return self.linear(x)
+
+
+def make_half_frozen(n_classes, input_shape):
+    module = torch.nn.Sequential(
+        torch.nn.Linear(*input_shape, 4), torch.nn.Tanh(), torch.nn.Linear(4, n_classes)
+    )
+    module[0].requires_grad_(False)
+    return module
+
+
+def make_frozen(n_classes, input_shape):
+    return make_linear(n_classes, input_shape).requires_grad_(False)
+
+
 not_callable = 3
 HERE = __name__
 
@@ -352,6 +384,43 @@ def test_a_linear_module_is_softmax_regression(blobs):
     for result in found:
         assert np.allclose(result.second_moment[:3], result.second_moment[3:], rtol=1e-3)
         assert np.abs(result.correct[:3] - result.correct[3:]).max() <= 1
+
+
+def test_a_module_that_cannot_go_together_is_trained_alone(blobs):
+    assert not models.load(f"{HERE}:Choosy", (6,), 3)._goes_together
+    assert models.load(f"{HERE}:make_linear", (6,), 3)._goes_together
+    curves = [
+        Curve("dirichlet", 0.2, **PAIR, model=name, estimator="memory")
+        for name in ("softmax", f"{HERE}:Choosy")
+    ]
+    found = batched.simulate_block(blobs, curves, **SIZES, runs=[0])[0]
+    assert np.allclose(found.second_moment[0], found.second_moment[1], rtol=1e-3)
+
+
+def test_a_module_that_fails_later_is_named(blobs):
+    curve = Curve("iid", **PAIR, model=f"{HERE}:Picky")
+    with pytest.raises(StudyError, match="Picky fails on 21 examples: ValueError: no batch of 21"):
+        batched.simulate_block(blobs, [curve], **SIZES, runs=[0])
+    one = models.load(f"{HERE}:Picky", (6,), 3)
+    params = one.initial(rng=np.random.default_rng(0))[None]
+    with pytest.raises(StudyError, match="Picky fails on 105 examples"):
+        one.count_correct(params, blobs.inputs("test"), blobs.y_test)
+
+
+@pytest.mark.parametrize("n_examples", [5, FEW_EXAMPLES])
+def test_parameters_that_need_no_gradient_stay(n_examples):
+    rng = np.random.default_rng(0)
+    one = models.load(f"{HERE}:make_half_frozen", (6,), 3)
+    params = one.initial(rng=rng)[None]
+    x, y = rng.random((1, n_examples, 6), np.float32), rng.integers(0, 3, (1, n_examples))
+    found = one.gradients(params, x, y, np.ones((1, n_examples), np.float32))
+    assert (found[0, :28] == 0).all()
+    assert (found[0, 28:] != 0).all()
+
+
+def test_a_model_that_is_no_text_has_a_source():
+    assert isinstance(models.source("_socket:socket"), str)
+    assert isinstance(models.source("_struct:calcsize"), str)
 
 
 @pytest.mark.parametrize("n_examples", [FEW_EXAMPLES - 1, FEW_EXAMPLES])
@@ -391,6 +460,7 @@ def test_the_cnn_learns_and_takes_what_are_images(blobs):
         (f"{HERE}:not_callable", "must be a function or a class, got 3"),
         (f"{HERE}:make_nothing", "must be a torch.nn.Module, got <class 'int'>"),
         (f"{HERE}:make_trouble", "cannot be made: RuntimeError: no"),
+        (f"{HERE}:make_frozen", "must have parameters to train, got none"),
         (f"{HERE}:make_wrong", "must give 3 scores for each example, one for each class"),
         (f"{HERE}:make_with_statistics", "must have no buffers"),
     ],
