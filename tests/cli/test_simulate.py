@@ -183,6 +183,35 @@ def test_on_a_terminal_a_study_of_hours_is_asked_about(folder):
     assert not (folder / "asked").exists()
 
 
+TUNED = STUDY.replace("runs = 2", "runs = 2\ntune = true\nlearning_rate = [0.1, 0.5]")
+
+
+def test_a_folder_that_cannot_take_the_results_is_refused_before_rates_are_tried(folder, results):
+    (folder / "tuned.toml").write_text(TUNED)
+    result = run("simulate", "tuned.toml", "--out", "out", "--yes", cwd=folder)
+    assert (result.returncode, "Traceback" in result.stderr) == (6, False), result.stderr
+    assert "holds the results of another study" in result.stderr
+    assert not (folder / "out-tuning").exists()
+    assert results.exists()
+
+
+def test_finished_runs_of_a_tuned_study_are_not_estimated_again(folder, monkeypatch):
+    (folder / "tuned.toml").write_text(TUNED)
+    arguments = ("simulate", "tuned.toml", "--out", "tuned", "--workers", "1")
+    first = run(*arguments, cwd=folder)
+    assert first.returncode == 0, first.stderr
+    blocks = []
+    monkeypatch.setattr(
+        simulate.estimate, "seconds", lambda study, n, workers, at_most: blocks.append(n) or 0.0
+    )
+    study = studies.load(folder / "tuned.toml")
+    simulate._ask_if_long(study, Folder(folder / "tuned"), Folder(folder / "tuned-tuning"), 1)
+    assert blocks == [0, 0]
+    again = run(*arguments, cwd=folder)
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.splitlines()[-1].startswith("0 runs in")
+
+
 def test_whoever_says_yes_is_believed(monkeypatch):
     study = replace(studies.paper(), runs=3)
     asked = []
