@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from fedcommons import coding, estimators, sharing
 from fedcommons.errors import ArgumentError
@@ -311,3 +312,16 @@ def test_a_cyclic_code_stays_exact_with_many_clients(n, s):
     found = [group.weights(t)[0] for t in range(200) if element.fresh[t].any()]
     assert len(found) > 100
     assert np.abs(np.array(found) - 1).max() < 1e-6
+
+
+@pytest.mark.parametrize("name", ["fractional_repetition", "cyclic_repetition"])
+def test_exact_codes_are_never_dense(name, monkeypatch):
+    algorithm, some = ALGORITHMS[name], federation(6, 2, n_examples=500, c=1.0)
+    dense = csr_array.toarray
+    widest = []
+    monkeypatch.setattr(csr_array, "toarray", lambda a: widest.append(a.shape[1]) or dense(a))
+    held = algorithm.hold(some)
+    answered = np.array(all_patterns(6, 1))
+    u = algorithm.weigh(estimators.coded_sum, held, answered, np.full(6, 0.1)).fresh
+    assert np.allclose(u @ held, 1)
+    assert max(widest) <= 6

@@ -17,8 +17,10 @@ import pytest
 from fedcommons.datasets import Dataset
 from fedcommons.errors import DataError, ResultsError, StudyError
 from fedcommons.simulate import runner, studies, tables
+from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.folder import Folder
 from fedcommons.simulate.result import THEORY, RunResult
+from fedcommons.simulate.studies import Line
 
 STUDY = """
 name = "small"
@@ -227,6 +229,22 @@ def test_a_study_that_its_data_cannot_feed_is_refused_before_anything_is_written
     empty = Dataset("x", blobs.x_train, blobs.y_train, blobs.x_test[:0], blobs.y_test[:0])
     with pytest.raises(StudyError, match="must have test examples, got none"):
         runner.check_fits(study, empty)
+
+
+def test_a_study_that_would_not_fit_into_memory_is_refused(study, blobs, monkeypatch):
+    one = Curve("iid", straggler_prob=0.3, model="mlp")
+    lines = tuple(Line(name, replace(one, estimator=name)) for name in ("coded_sum", "memory"))
+    figure = replace(study.figures[0], kind="curves", lines=lines)
+    study = replace(study, figures=(figure,))
+    # 643 parameters of 4 bytes for 4 clients, in each run of a block, for one of the two lines.
+    needed = 643 * 4 * 4 * study.block_size
+    sizes = {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": needed}
+    monkeypatch.setattr(runner.os, "sysconf", sizes.get)
+    runner.check_fits(study, blobs)
+    sizes["SC_PHYS_PAGES"] -= 1
+    with pytest.raises(StudyError, match="model mlp must leave room in memory: with 643"):
+        runner.check_fits(study, blobs)
+    runner.check_fits(replace(study, figures=(replace(figure, lines=lines[:1]),)), blobs)
 
 
 @pytest.mark.usefixtures("study")

@@ -48,6 +48,15 @@ def block_size(n_curves: int, class_size: int) -> int:
     return next((n for n in BLOCKS if n * n_curves * class_size <= CLASS_SIZES_IN_BLOCK), 1)
 
 
+def remembered_bytes(curves: Sequence[Curve], n_runs: int, n_clients: int, n_params: int) -> int:
+    """What the curves of one model remember of every client while a block is computed."""
+    states = sum(
+        estimators.ESTIMATORS[c.estimator].remembers + (c.method.next_state is not None)
+        for c in curves
+    )
+    return states * n_runs * n_clients * n_params * np.dtype(np.float32).itemsize
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Element:
     """One curve of one run.
