@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from fedcommons.cli import simulate
-from fedcommons.errors import ArgumentError
+from fedcommons.errors import ArgumentError, FedcommonsError
 from fedcommons.simulate import cluster, estimate, studies
 from fedcommons.simulate.folder import Folder
 from tests.cli.test_cli import COMMAND, run
@@ -119,6 +119,7 @@ def test_the_example_runs(tmp_path):
         (("", ""), ("--data", "holes.npz"), 3, "got a missing value in example 7"),
         (("", ""), ("--data", "absent.npz"), 3, "absent.npz does not exist"),
         (("", ""), ("--cluster", "here"), 2, "cluster must be the address of a Dask scheduler"),
+        (("", ""), ("--cluster", "local:0"), 2, "local:2 for two processes here, got 'local:0'"),
         (("", ""), ("--runs", "0"), 2, "runs must be an integer >= 1, got 0"),
     ],
 )
@@ -182,6 +183,35 @@ def test_on_a_terminal_a_study_of_hours_is_asked_about(folder):
     assert not (folder / "asked").exists()
 
 
+TUNED = STUDY.replace("runs = 2", "runs = 2\ntune = true\nlearning_rate = [0.1, 0.5]")
+
+
+def test_a_folder_that_cannot_take_the_results_is_refused_before_rates_are_tried(folder, results):
+    (folder / "tuned.toml").write_text(TUNED)
+    result = run("simulate", "tuned.toml", "--out", "out", "--yes", cwd=folder)
+    assert (result.returncode, "Traceback" in result.stderr) == (6, False), result.stderr
+    assert "holds the results of another study" in result.stderr
+    assert not (folder / "out-tuning").exists()
+    assert results.exists()
+
+
+def test_finished_runs_of_a_tuned_study_are_not_estimated_again(folder, monkeypatch):
+    (folder / "tuned.toml").write_text(TUNED)
+    arguments = ("simulate", "tuned.toml", "--out", "tuned", "--workers", "1")
+    first = run(*arguments, cwd=folder)
+    assert first.returncode == 0, first.stderr
+    blocks = []
+    monkeypatch.setattr(
+        simulate.estimate, "seconds", lambda study, n, workers, at_most: blocks.append(n) or 0.0
+    )
+    study = studies.load(folder / "tuned.toml")
+    simulate._ask_if_long(study, Folder(folder / "tuned"), Folder(folder / "tuned-tuning"), 1)
+    assert blocks == [0, 0]
+    again = run(*arguments, cwd=folder)
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.splitlines()[-1].startswith("0 runs in")
+
+
 def test_whoever_says_yes_is_believed(monkeypatch):
     study = replace(studies.paper(), runs=3)
     asked = []
@@ -241,6 +271,23 @@ def kill_a_worker(pid: int) -> int | None:
                 os.kill(worker, signal.SIGKILL)
                 return worker
     return None
+
+
+def test_a_cluster_that_loses_its_scheduler_is_named():
+    distributed = pytest.importorskip("distributed")
+    there = distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+    )
+    blocks = cluster.compute(slow_block, None, range(20), address=there.scheduler_address)
+    next(blocks)
+    there.close()
+    with pytest.raises(FedcommonsError, match=r"the cluster lost its scheduler.* are kept"):
+        list(blocks)
+
+
+def slow_block(_study, block):
+    time.sleep(0.2)
+    return {block: None}
 
 
 def test_without_dask_the_extra_is_named(monkeypatch):

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from fedcommons import coding, estimators, sharing
 from fedcommons.errors import ArgumentError
@@ -278,10 +279,49 @@ def test_a_shared_subset_goes_to_everybody_once():
         (dict(batch_size=-1), "batch_size must be an integer >= 0, got -1"),
         (dict(local_steps=0), "local_steps must be an integer >= 1, got 0"),
         (dict(server_rate=0.0), "server_rate must be"),
-        (dict(assumed_prob=1.0), "straggler_prob must be in [0, 1)"),
+        (
+            dict(straggler_prob=0.3, prob_spread=0.4),
+            "p_spread must keep p - p_spread and p + p_spread in [0, 1), got p = 0.3",
+        ),
+        (dict(straggler_prob=0.7, prob_spread=0.3), "p_spread must keep"),
+        (dict(prob_spread=-0.1), "p_spread must be in [0, inf), got -0.1"),
+        (
+            dict(stragglers="markov", mean_absence=2.0, straggler_prob=0.5, prob_spread=0.3),
+            "p/(1-p)) = 4 rounds for p = 0.8",
+        ),
+        (dict(assumed_prob=1.0), "assumed_prob must be in [0, 1)"),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(options, message):
     with pytest.raises(ArgumentError) as error:
         Curve("iid", **options)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(("n", "s"), [(30, 6), (100, 10)])
+def test_a_cyclic_code_stays_exact_with_many_clients(n, s):
+    # What every example counts in a round, as the engine sums it: 1, also with large decodings.
+    one = curve("cyclic_repetition", copies=s, straggler_prob=0.5 * s / n)
+    labels = np.repeat(np.arange(4), n)
+    shared = draws.share(one, labels, n, seed=3, run=0)
+    block = batched._Block(len(labels), [0], 3)
+    element = batched._element(
+        one, shared, None, None, block, run=0, place=0, n_clients=n, n_rounds=200
+    )
+    group = batched._Training([element], block, None)
+    found = [group.weights(t)[0] for t in range(200) if element.fresh[t].any()]
+    assert len(found) > 100
+    assert np.abs(np.array(found) - 1).max() < 1e-6
+
+
+@pytest.mark.parametrize("name", ["fractional_repetition", "cyclic_repetition"])
+def test_exact_codes_are_never_dense(name, monkeypatch):
+    algorithm, some = ALGORITHMS[name], federation(6, 2, n_examples=500, c=1.0)
+    dense = csr_array.toarray
+    widest = []
+    monkeypatch.setattr(csr_array, "toarray", lambda a: widest.append(a.shape[1]) or dense(a))
+    held = algorithm.hold(some)
+    answered = np.array(all_patterns(6, 1))
+    u = algorithm.weigh(estimators.coded_sum, held, answered, np.full(6, 0.1)).fresh
+    assert np.allclose(u @ held, 1)
+    assert max(widest) <= 6

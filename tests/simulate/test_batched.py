@@ -17,6 +17,7 @@ from fedcommons.simulate.models.perceptron_on_examples import PerceptronOnExampl
 from fedcommons.simulate.models.torch_module import FEW_EXAMPLES
 from fedcommons.simulate.runner import _softmax_task
 from fedcommons.simulate.scoring import Evaluation
+from tests.reference import loops
 from tests.simulate.test_engines import CURVES, SIZES
 
 PAIR = dict(straggler_prob=0.5, proportion=0.4, copies=2, learning_rate=0.5)
@@ -96,6 +97,72 @@ def test_a_wrong_p_scales_the_answers(blobs):
     curves = [right, replace(right, assumed_prob=0.0)]
     found = batched.simulate_block(blobs, curves, **sizes, runs=[0])[0]
     assert found.second_moment[0] == pytest.approx(4 * found.second_moment[1], rel=1e-5)
+
+
+UNEQUAL = Curve("dirichlet", 0.5, 0.5, 1.0, 3, learning_rate=0.5, prob_spread=0.4)
+
+
+def element_of(blobs, curve: Curve, **sizes: int) -> batched._Element:
+    """What the engine makes of one curve of one run."""
+    data = draws.training_set(blobs, 7, seed=3, run=0)
+    shared = draws.share(curve, data.labels, 4, seed=3, run=0)
+    block = batched._Block(len(data.labels), [0], 3)
+    sizes = {"n_clients": 4, "n_rounds": 6, **sizes}
+    return batched._element(curve, shared, None, None, block, run=0, place=0, **sizes)
+
+
+def every_pattern(p):
+    """(patterns, N) who answers, and how likely each is."""
+    answered, prob = zip(*loops.straggler_patterns(np.asarray(p)), strict=True)
+    return np.array(answered), np.array(prob)
+
+
+@pytest.mark.parametrize("code", ["equal-split", "reliability-split"])
+@pytest.mark.parametrize("stragglers", [{}, {"stragglers": "markov", "mean_absence": 9.0}])
+def test_unequal_clients_are_scaled_each_by_its_own_p(blobs, code, stragglers, monkeypatch):
+    curve = replace(UNEQUAL, code=code, **stragglers)
+    p = np.array([0.1, 0.1 + 0.8 / 3, 0.1 + 1.6 / 3, 0.9])
+    assert np.allclose(curve.client_probs(4), p)
+    answered, prob = every_pattern(p)
+    monkeypatch.setattr(draws, "answered", lambda *a, **k: answered)
+    element = element_of(blobs, curve)
+    assert np.allclose(prob @ (element.fresh @ element.held), 1)  # unbiased, example by example
+    assert np.allclose(element.fresh, answered / (1 - p))
+
+
+def test_the_reliability_split_has_less_variance_with_unequal_clients(blobs, monkeypatch):
+    answered, prob = every_pattern(UNEQUAL.client_probs(4))
+    monkeypatch.setattr(draws, "answered", lambda *a, **k: answered)
+    variance = {}
+    for code in ("equal-split", "reliability-split"):
+        element = element_of(blobs, replace(UNEQUAL, code=code))
+        counts = element.fresh @ element.held  # (patterns, M): 1 on average
+        variance[code] = prob @ (counts - 1) ** 2
+    assert (variance["reliability-split"] < 0.5 * variance["equal-split"]).all()
+    equal = [element_of(blobs, replace(UNEQUAL, prob_spread=0.0, code=code)) for code in variance]
+    assert abs(equal[0].held - equal[1].held).max() < 1e-12
+
+
+def test_clients_that_differ_answer_as_often_as_they_should():
+    # n = 4000 rounds, within k = 4.5 standard errors for every client.
+    curve = replace(UNEQUAL, copies=0)
+    answered = draws.answered(curve, 4000, 5, seed=1, run=0)
+    p = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
+    assert (np.abs(1 - answered.mean(axis=0) - p) < 4.5 * np.sqrt(p * (1 - p) / 4000)).all()
+    assert curve.client_probs(1).tolist() == [0.5]
+
+
+def test_a_p_assumed_of_all_replaces_what_clients_have(blobs):
+    element = element_of(blobs, replace(UNEQUAL, assumed_prob=0.2))
+    assert set(np.unique(element.fresh)) <= {0.0, 1.25}
+
+
+def test_curves_without_a_spread_keep_their_keys():
+    plain = replace(UNEQUAL, prob_spread=0.0)
+    assert "spread" not in plain.key
+    assert UNEQUAL.key == f"{plain.key} prob_spread=0.4"
+    assert plain.in_example_space
+    assert not UNEQUAL.in_example_space
 
 
 @pytest.mark.parametrize("made", [softmax.Softmax(5, 3), mlp.Perceptron(5, 3, hidden=4)])
@@ -268,6 +335,38 @@ def make_trouble():
     raise RuntimeError("no")
 
 
+class Choosy(torch.nn.Module):
+    """The paper's model with control flow that depends on the data."""
+
+    def __init__(self, n_classes, input_shape):
+        super().__init__()
+        self.linear = make_linear(n_classes, input_shape)
+
+    def forward(self, x):
+        return self.linear(x) if x.sum() > -1e9 else self.linear(-x)
+
+
+class Picky(Choosy):
+    """It takes batches of two, as the check at loading has them."""
+
+    def forward(self, x):
+        if len(x) != 2:
+            raise ValueError(f"no batch of {len(x)}")
+        return self.linear(x)
+
+
+def make_half_frozen(n_classes, input_shape):
+    module = torch.nn.Sequential(
+        torch.nn.Linear(*input_shape, 4), torch.nn.Tanh(), torch.nn.Linear(4, n_classes)
+    )
+    module[0].requires_grad_(False)
+    return module
+
+
+def make_frozen(n_classes, input_shape):
+    return make_linear(n_classes, input_shape).requires_grad_(False)
+
+
 not_callable = 3
 HERE = __name__
 
@@ -285,6 +384,43 @@ def test_a_linear_module_is_softmax_regression(blobs):
     for result in found:
         assert np.allclose(result.second_moment[:3], result.second_moment[3:], rtol=1e-3)
         assert np.abs(result.correct[:3] - result.correct[3:]).max() <= 1
+
+
+def test_a_module_that_cannot_go_together_is_trained_alone(blobs):
+    assert not models.load(f"{HERE}:Choosy", (6,), 3)._goes_together
+    assert models.load(f"{HERE}:make_linear", (6,), 3)._goes_together
+    curves = [
+        Curve("dirichlet", 0.2, **PAIR, model=name, estimator="memory")
+        for name in ("softmax", f"{HERE}:Choosy")
+    ]
+    found = batched.simulate_block(blobs, curves, **SIZES, runs=[0])[0]
+    assert np.allclose(found.second_moment[0], found.second_moment[1], rtol=1e-3)
+
+
+def test_a_module_that_fails_later_is_named(blobs):
+    curve = Curve("iid", **PAIR, model=f"{HERE}:Picky")
+    with pytest.raises(StudyError, match="Picky fails on 21 examples: ValueError: no batch of 21"):
+        batched.simulate_block(blobs, [curve], **SIZES, runs=[0])
+    one = models.load(f"{HERE}:Picky", (6,), 3)
+    params = one.initial(rng=np.random.default_rng(0))[None]
+    with pytest.raises(StudyError, match="Picky fails on 105 examples"):
+        one.count_correct(params, blobs.inputs("test"), blobs.y_test)
+
+
+@pytest.mark.parametrize("n_examples", [5, FEW_EXAMPLES])
+def test_parameters_that_need_no_gradient_stay(n_examples):
+    rng = np.random.default_rng(0)
+    one = models.load(f"{HERE}:make_half_frozen", (6,), 3)
+    params = one.initial(rng=rng)[None]
+    x, y = rng.random((1, n_examples, 6), np.float32), rng.integers(0, 3, (1, n_examples))
+    found = one.gradients(params, x, y, np.ones((1, n_examples), np.float32))
+    assert (found[0, :28] == 0).all()
+    assert (found[0, 28:] != 0).all()
+
+
+def test_a_model_that_is_no_text_has_a_source():
+    assert isinstance(models.source("_socket:socket"), str)
+    assert isinstance(models.source("_struct:calcsize"), str)
 
 
 @pytest.mark.parametrize("n_examples", [FEW_EXAMPLES - 1, FEW_EXAMPLES])
@@ -324,6 +460,7 @@ def test_the_cnn_learns_and_takes_what_are_images(blobs):
         (f"{HERE}:not_callable", "must be a function or a class, got 3"),
         (f"{HERE}:make_nothing", "must be a torch.nn.Module, got <class 'int'>"),
         (f"{HERE}:make_trouble", "cannot be made: RuntimeError: no"),
+        (f"{HERE}:make_frozen", "must have parameters to train, got none"),
         (f"{HERE}:make_wrong", "must give 3 scores for each example, one for each class"),
         (f"{HERE}:make_with_statistics", "must have no buffers"),
     ],

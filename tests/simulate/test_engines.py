@@ -1,11 +1,13 @@
 """Both engines give what the plain loop gives."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from fedcommons import coding, estimators
 from fedcommons.errors import ArgumentError
-from fedcommons.simulate import draws, example_space, primal, scoring
+from fedcommons.simulate import batched, draws, example_space, primal, scoring
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.result import THEOREM2, THEORY
 from fedcommons.simulate.runner import _softmax_task
@@ -226,3 +228,33 @@ def test_a_class_too_small_is_named(blobs):
         draws.training_set(blobs, 41, seed=0, run=0)
     with pytest.raises(ArgumentError, match="class_size must be an integer >= 1, got 0"):
         draws.training_set(blobs, 0, seed=0, run=0)
+
+
+@pytest.mark.parametrize("rate", [1e39, 1e300])
+def test_a_model_lost_in_the_last_step_is_marked(blobs, rate):
+    fine, lost = Curve("iid", learning_rate=0.5), Curve("iid", learning_rate=rate)
+    mlp = replace(lost, model="mlp")
+    sizes = {**SIZES, "n_rounds": 1}
+    with np.errstate(all="ignore"):
+        fast = example_space.simulate_run(blobs, Evaluation(blobs), [fine, lost], **sizes, run=0)
+        general = batched.simulate_block(blobs, [fine, lost, mlp], **sizes, runs=[0])[0]
+    for result in (fast, general):
+        assert np.isfinite(result.second_moment).all()
+        assert result.marked().diverged.tolist() == [False, True, True][: len(result.correct)]
+        assert (result.correct[:, 0] >= 0).all()
+
+
+def test_the_plain_engine_marks_a_lost_model_and_goes_on(blobs):
+    curves = [Curve("iid", learning_rate=rate) for rate in (np.finfo(float).max, 0.5)]
+    with np.errstate(all="ignore"):
+        result = primal.simulate_run(blobs, _huge_task, curves, **SIZES, run=0)
+    assert result.marked().diverged.tolist() == [True, False]
+    assert (result.correct[0, 1:] == -1).all()
+
+
+def _huge_task(dataset, data):
+    """Softmax regression whose answers are so large that a large step leaves the finite."""
+    task = _softmax_task(dataset, data)
+    answers = task.answers
+    task.answers = lambda params, shares: 100.0 * answers(params, shares)
+    return task

@@ -9,6 +9,7 @@ import pytest
 from fedcommons.errors import DataError, StudyError
 from fedcommons.simulate import runner, studies, tables, tuning
 from fedcommons.simulate.curves import Curve
+from fedcommons.simulate.folder import Folder
 from tests.simulate.test_runner import contents, run
 
 GRID = """
@@ -93,6 +94,14 @@ def test_a_grid_is_every_combination_that_differs(folder):
     assert studies.from_dict(json.loads(json.dumps(study.as_dict()))) == replace(
         study, figures=study.figures
     )
+
+
+def test_lines_say_how_unequal_their_clients_are(folder):
+    text = GRID.replace("mu = [0.1, 0.2]", "p_spread = [0, 0.1]")
+    labels = [line.label for line in load(folder, text).figures[3].lines]
+    assert labels == [
+        f"{name}, steps 2{spread}" for name in ("fedavg", "fedprox") for spread in ("", ", p ± 0.1")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -216,6 +225,21 @@ def test_each_line_gets_its_best_rate(folder):
     a, b = found.read_run(0, chosen.digest), where.read_run(0, tried.digest)
     at = tried.curves.index(chosen.curves[0])
     assert not np.allclose(a.second_moment[0], b.second_moment[at], rtol=1e-2)
+
+
+def test_a_tuned_study_knows_its_results_before_it_is_tuned_again(folder):
+    study = load(folder, TUNED)
+    nothing = Folder(folder / "nothing")
+    assert tuning.expected(study, nothing) == tuning.untuned(study)
+    rates = {tuning._without_rate(c): 0.5 for c in study.curves}
+    before = tuning.with_rates(study, rates)
+    found = run(before, folder / "study", workers=1)
+    assert tuning.expected(study, found).digest == before.digest
+    assert runner.missing_blocks(tuning.expected(replace(study, runs=2), found), found) == {}
+    others = load(folder, TUNED.replace("0.5", "0.4"))  # a rate that is no longer tried
+    assert tuning.expected(others, found) == tuning.untuned(others)
+    others = load(folder, TUNED.replace('["coded_gd", "fedavg"]', '"coded_gd"'))
+    assert tuning.expected(others, found) == tuning.untuned(others)
 
 
 def test_a_curve_that_diverges_is_marked_and_the_others_go_on(folder):

@@ -15,10 +15,12 @@ import pyarrow.parquet
 import pytest
 
 from fedcommons.datasets import Dataset
-from fedcommons.errors import ResultsError, StudyError
+from fedcommons.errors import DataError, ResultsError, StudyError
 from fedcommons.simulate import runner, studies, tables
+from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.folder import Folder
 from fedcommons.simulate.result import THEORY, RunResult
+from fedcommons.simulate.studies import Line
 
 STUDY = """
 name = "small"
@@ -219,9 +221,30 @@ def test_invocations_add_up(study, tmp_path):
 def test_a_study_that_its_data_cannot_feed_is_refused_before_anything_is_written(study, blobs):
     with pytest.raises(StudyError, match="at most the 40 training examples of the smallest class"):
         runner.check_fits(replace(study, class_size=41), blobs)
+    gap = Dataset(
+        "gap", blobs.x_train, blobs.y_train + (blobs.y_train > 0), blobs.x_test, blobs.y_test
+    )
+    with pytest.raises(DataError, match="every class from 0 to 3, got none of class 1"):
+        runner.check_fits(study, gap)
     empty = Dataset("x", blobs.x_train, blobs.y_train, blobs.x_test[:0], blobs.y_test[:0])
     with pytest.raises(StudyError, match="must have test examples, got none"):
         runner.check_fits(study, empty)
+
+
+def test_a_study_that_would_not_fit_into_memory_is_refused(study, blobs, monkeypatch):
+    one = Curve("iid", straggler_prob=0.3, model="mlp")
+    lines = tuple(Line(name, replace(one, estimator=name)) for name in ("coded_sum", "memory"))
+    figure = replace(study.figures[0], kind="curves", lines=lines)
+    study = replace(study, figures=(figure,))
+    # 643 parameters of 4 bytes for 4 clients, in each run of a block, for one of the two lines.
+    needed = 643 * 4 * 4 * study.block_size
+    sizes = {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": needed}
+    monkeypatch.setattr(runner.os, "sysconf", sizes.get)
+    runner.check_fits(study, blobs)
+    sizes["SC_PHYS_PAGES"] -= 1
+    with pytest.raises(StudyError, match="model mlp must leave room in memory: with 643"):
+        runner.check_fits(study, blobs)
+    runner.check_fits(replace(study, figures=(replace(figure, lines=lines[:1]),)), blobs)
 
 
 @pytest.mark.usefixtures("study")

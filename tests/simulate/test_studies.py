@@ -94,14 +94,27 @@ def test_figures_and_lines_can_be_chosen():
     [
         ("rounds = 3", "round = 3", "unknown key 'round' in the study; did you mean 'rounds'?"),
         ('kind = "curves"', 'knid = "curves"', "'knid' in [[figure]] 'one'; did you mean 'kind'?"),
-        ("c = 0.5", "copies = 2", "unknown key 'copies' in a curve of [[figure]] 'one'"),
+        ("c = 0.5", "copies = 2", "'copies' in a curve of [[figure]] 'one'; did you mean 'd'?"),
+        (
+            "c = 0.5",
+            "straggler_prob = 0.1",
+            "'straggler_prob' in a curve of [[figure]] 'one'; did you mean 'p'?",
+        ),
+        ("c = 0.5", "C = 0.5", "unknown key 'C' in a curve of [[figure]] 'one'; did you mean 'c'?"),
+        ("rounds = 3", "Rounds = 3", "unknown key 'Rounds' in the study; did you mean 'rounds'?"),
         ("rounds = 3", "rounds = 0", "rounds must be an integer >= 1, got 0"),
         ("rounds = 3", "rounds = 2.5", "rounds must be an integer >= 1, got 2.5"),
         ("clients = 4", "clients = 2", "d must be in {0, ..., 1} for 2 clients, got 2"),
-        ("c = 0.5", "c = 1.5", "proportion must be in [0, 1], got 1.5"),
-        ("d = 2", "d = -1", "copies must be an integer >= 0, got -1"),
-        ("0.6]", "1.0]", "straggler_prob must be in [0, 1), got 1"),
-        ("alpha = 0.5", "alpha = 0", "alpha must be in"),
+        ("c = 0.5", "c = 1.5", "[[figure]] 'one': c must be in [0, 1], got 1.5"),
+        ("d = 2", "d = -1", "[[figure]] 'one': d must be an integer >= 0, got -1"),
+        ("0.6]", "1.0]", "[[figure]] 'one': p must be in [0, 1), got 1"),
+        ("alpha = 0.5", "alpha = 0", "alpha must be > 0: the dirichlet partition needs it, got 0"),
+        (
+            "alpha = 0.5",
+            "decay = 1.0",
+            "alpha must be > 0: the dirichlet partition needs it, got 0",
+        ),
+        ("d = 2", "d = 2, assumed_p = 1.5", "assumed_p must be in [0, 1), got 1.5"),
         ('"dirichlet"', '"dirichlt"', "partition must be one of iid, single-class, dirichlet"),
         ('kind = "curves"', 'kind = "pie"', "kind must be one of curves, scalar-products"),
         ('kind = "curves"', "", "[[figure]] 'one' must have the key 'kind'"),
@@ -158,3 +171,19 @@ def test_figures_that_need_the_theory_need_its_engine(tmp_path):
     load(tmp_path, text)
     with pytest.raises(StudyError, match="engine must be example-space for figures of the kinds"):
         load(tmp_path, text.replace('name = "small"', 'name = "small"\nengine = "primal"'))
+
+
+@pytest.mark.parametrize("kind", ["second-moment", "scalar-products"])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("code", "owner-corrected"),
+        ("estimator", "memory"),
+        ("estimator", "responder_average"),
+        ("estimator", "wait_for_all"),
+    ],
+)
+def test_the_theory_is_for_the_papers_code_and_estimator(tmp_path, kind, key, value):
+    text = SMALL.replace('"curves"', f'"{kind}"', 1).replace("d = 2", f'd = 2, {key} = "{value}"')
+    with pytest.raises(StudyError, match="the estimator of the theory, equal-split and coded_sum"):
+        load(tmp_path, text)

@@ -72,10 +72,13 @@ def simulate(
     first = tuning.tuning_study(chosen) if chosen.tune else chosen
     runner.check_fits(first, runner.study_data(first))
     before = Folder(folder.path.with_name(f"{folder.path.name}-tuning"))
+    if folder.path.exists():
+        _check_opens(folder, chosen)
     if not yes and cluster is None:
         _ask_if_long(chosen, folder, before, workers)
     about: dict[str, Any] = {}
     if chosen.tune:
+        _check_opens(folder, chosen)  # before the rates are tried, which takes as long
         chosen, tried = _tuned(chosen, before, workers=workers, cluster=cluster)
         about = {"tuning": tried}
     run_and_report(
@@ -106,8 +109,7 @@ def _on(study: Study, data: str) -> Study:
 def _ask_if_long(study: Study, folder: Folder, before: Folder, workers: int | None) -> None:
     n_workers = workers or os.cpu_count() or 1
     if study.tune:
-        first, second = tuning.tuning_study(study), tuning.untuned(study)
-        parts = [(first, before), (second, None)]  # of what is to come, nothing is known
+        parts = [(tuning.tuning_study(study), before), (tuning.expected(study, folder), folder)]
     else:
         parts = [(study, folder)]
     left = LONG
@@ -125,8 +127,14 @@ def _ask_if_long(study: Study, folder: Folder, before: Folder, workers: int | No
         raise typer.Exit(exit_codes.INTERRUPTED)
 
 
-def _n_missing(study: Study, folder: Folder | None) -> int:
-    if folder is None or not folder.runs.exists():
+def _check_opens(folder: Folder, study: Study) -> None:
+    """Refuse a folder that cannot take the study's results."""
+    with folder.opened(tuning.expected(study, folder) if study.tune else study):
+        pass
+
+
+def _n_missing(study: Study, folder: Folder) -> int:
+    if not folder.runs.exists():
         return -(-study.runs // study.block_size)
     with folder.opened(study):  # refuses another study's
         return len(runner.missing_blocks(study, folder))

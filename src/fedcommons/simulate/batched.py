@@ -20,7 +20,7 @@ from scipy.sparse import block_diag, csr_array
 
 from fedcommons import coding, estimators, partition
 from fedcommons.batches import batches
-from fedcommons.checks import FloatArray, IntArray
+from fedcommons.checks import BoolArray, FloatArray, IntArray
 from fedcommons.datasets import Dataset
 from fedcommons.placement import Placement
 from fedcommons.simulate import draws, local_steps, models
@@ -48,6 +48,15 @@ def block_size(n_curves: int, class_size: int) -> int:
     return next((n for n in BLOCKS if n * n_curves * class_size <= CLASS_SIZES_IN_BLOCK), 1)
 
 
+def remembered_bytes(curves: Sequence[Curve], n_runs: int, n_clients: int, n_params: int) -> int:
+    """What the curves of one model remember of every client while a block is computed."""
+    states = sum(
+        estimators.ESTIMATORS[c.estimator].remembers + (c.method.next_state is not None)
+        for c in curves
+    )
+    return states * n_runs * n_clients * n_params * np.dtype(np.float32).itemsize
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Element:
     """One curve of one run.
@@ -55,7 +64,7 @@ class _Element:
     Attributes:
         run: its place in the block.
         place: the curve's place among the curves.
-        held: (N', M) loss weights.
+        held: (N', M) loss weights; float64, since weights of answers may be large.
         fresh, remembered: (T, N') weights of answers.
     """
 
@@ -68,7 +77,7 @@ class _Element:
 
     def holds(self, client: int) -> Held:
         row = slice(self.held.indptr[client], self.held.indptr[client + 1])
-        return Held(self.held.indices[row].astype(np.int64), self.held.data[row])
+        return Held(self.held.indices[row].astype(np.int64), self.held.data[row].astype(np.float32))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,9 +138,10 @@ def simulate_block(
             group = list(same)
             train = _Training(group, block, model)
             where, moments = (train.runs, [e.place for e in group]), np.empty((len(group), T))
+            finite = np.empty((len(group), T + 1), np.bool_)
             with np.errstate(over="ignore", invalid="ignore"):  # a curve may diverge
-                rounds = train.rounds(start[train.runs], moments)
-                correct[where] = _count_correct(model, train.runs, rounds)
+                rounds = train.rounds(start[train.runs], moments, finite)
+                correct[where] = np.where(finite, _count_correct(model, train.runs, rounds), -1)
             moment[where] = moments
     unknown, no_theory = np.full((C, T), np.nan), np.empty((0, T, len(THEORY)))
     return [
@@ -186,7 +196,7 @@ def _element(
         return coding.by_name(
             curve.code,
             shared.placement,
-            straggler_prob=curve.server_prob,
+            straggler_prob=curve.server_probs(n_clients),
             owner_share=owner_share,
         )
 
@@ -204,9 +214,9 @@ def _element(
         estimators.ESTIMATORS[curve.estimator],
         held,
         answered,
-        np.full(n_clients, curve.server_prob),
+        curve.server_probs(n_clients),
     )
-    return _Element(curve, run, place, held.astype(np.float32), weights.fresh, weights.remembered)
+    return _Element(curve, run, place, held, weights.fresh, weights.remembered)
 
 
 def _owner_share(model: OnExamples, start: Float32, run: int, placement: Placement) -> FloatArray:
@@ -276,14 +286,30 @@ class _Training:
             self.held = block_diag([e.held.T for e in group], format="csr")  # (E M, sum of N')
         self.memory = self.own = self.common = np.zeros((0, 0, 0), np.float32)
 
-    def rounds(self, params: Float32, moments: FloatArray) -> Iterator[Float32]:
-        """The models before the first round and after each, (E, P); |g^|^2 goes to (E, T)."""
+    def rounds(self, params: Float32, moments: FloatArray, finite: BoolArray) -> Iterator[Float32]:
+        """The models before the first round and after each, (E, P).
+
+        |g^|^2 goes to `moments`, (E, T), whether the models are finite to `finite`, (E, T + 1).
+        """
+        finite[:, 0] = np.isfinite(params).all(axis=1)
         yield params
         for t in range(moments.shape[1]):
             estimate, step = self._estimate(t, params)
             params = params - step[:, None] * estimate
             moments[:, t] = self.model.norms2(estimate, self.runs)
+            finite[:, t + 1] = np.isfinite(params).all(axis=1)
+            if t + 1 == moments.shape[1]:
+                finite[:, t + 1] &= self._can_go_on(params)
             yield params
+
+    def _can_go_on(self, params: Float32) -> BoolArray:
+        """Whether the full gradient is finite, (E,): a lost model may have finite parameters.
+
+        Of every model but the last, the next round's estimate says so.
+        """
+        ones = np.ones((len(params), self.block.n_examples), np.float32)
+        full = self.model.gradients(params, self.runs, None, ones)
+        return np.isfinite(self.model.norms2(full, self.runs))
 
     def _estimate(self, t: int, params: Float32) -> tuple[Float32, Float32]:
         """The estimate of the full gradient, (E, P), and the size of the step, (E,)."""
@@ -293,12 +319,14 @@ class _Training:
 
     def _one_sum(self, t: int, params: Float32, _rates: Float32) -> Float32:
         """sum_j (sum_i u_i b_ij) g_j in one pass over each run's examples."""
+        return self.model.gradients(params, self.runs, None, self.weights(t))
+
+    def weights(self, t: int) -> Float32:
+        """What each example's gradient counts in a round: (E, M)."""
         if self.batch_size:
-            weight = np.stack([self._batch_weights(e, t) for e in self.group])
-        else:
-            fresh = np.concatenate([e.fresh[t] for e in self.group])
-            weight = (self.held @ fresh).astype(np.float32).reshape(len(self.group), -1)
-        return self.model.gradients(params, self.runs, None, weight)
+            return np.stack([self._batch_weights(e, t) for e in self.group])
+        fresh = np.concatenate([e.fresh[t] for e in self.group])
+        return (self.held @ fresh).astype(np.float32).reshape(len(self.group), -1)
 
     def _batch_weights(self, element: _Element, t: int) -> Float32:
         """What each example's gradient counts, with a batch of every client: (M,)."""

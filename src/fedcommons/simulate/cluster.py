@@ -8,8 +8,10 @@ written here: workers need fedcommons and, for data or models of one's own, the 
 from __future__ import annotations
 
 import importlib
+import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
 from importlib.util import find_spec
 from typing import Any
 
@@ -27,7 +29,7 @@ def check(address: str) -> None:
     """Refuse what cannot be a cluster, before anything else is done."""
     if find_spec("distributed") is None:
         raise ArgumentError("cluster needs Dask: pip install 'fedcommons[cluster]'")
-    if not LOCAL.fullmatch(address) and ":" not in address:
+    if not LOCAL.fullmatch(address) and (":" not in address or address.startswith("local:")):
         raise ArgumentError(
             "cluster must be the address of a Dask scheduler such as tcp://10.0.0.5:8786, or "
             f"local:2 for two processes here, got {address!r}"
@@ -42,17 +44,23 @@ def compute(
     if not blocks:
         return
     distributed: Any = importlib.import_module("distributed")
-    with _client(address) as client:
-        futures = {client.submit(function, study, block, pure=False): block for block in blocks}
-        try:
+    # It logs with a traceback what it raises as well.
+    logging.getLogger("distributed.utils").setLevel(logging.CRITICAL)
+    client = _client(address)
+    try:
+        with client:
+            futures = {client.submit(function, study, block, pure=False): block for block in blocks}
             for future in distributed.as_completed(list(futures)):
                 yield futures.pop(future), future.result()
                 future.release()
-        except distributed.KilledWorker as error:
-            raise FedcommonsError(
-                f"the cluster lost a block too often: {error}; the finished runs are kept: give "
-                "the same command again to go on"
-            ) from None
+    except (distributed.KilledWorker, CancelledError, OSError) as error:
+        killed = isinstance(error, distributed.KilledWorker)
+        what = "a block too often" if killed else "its scheduler"
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        raise FedcommonsError(
+            f"the cluster lost {what}: {why}; the finished runs are kept: give the same command "
+            "again to go on"
+        ) from None
 
 
 def _client(address: str) -> Any:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedcommons import checks
+from fedcommons.checks import FloatArray
 from fedcommons.coding import CODES
 from fedcommons.errors import ArgumentError
 from fedcommons.estimators import ESTIMATORS
-from fedcommons.simulate import models
+from fedcommons.simulate import models, recordings
 from fedcommons.simulate.algorithms import ALGORITHMS, Algorithm
 from fedcommons.stragglers import Bernoulli, Markov, StragglerModel
 
 PARTITIONS = ("iid", "single-class", "dirichlet")
-STRAGGLERS = ("bernoulli", "markov")
+STRAGGLERS = ("bernoulli", "markov", "recorded")
 AS_IT_IS = -1.0  # the server's idea of p is p
 
 
@@ -27,7 +29,7 @@ class Curve:
     Attributes:
         partition: how labels fall on clients: iid, single-class or dirichlet.
         alpha: the concentration of a Dirichlet partition, else 0.
-        straggler_prob: p.
+        straggler_prob: p, of all clients or their mean.
         proportion: c.
         copies: d.
         code: equal-split (the paper's), reliability-split or owner-corrected.
@@ -35,7 +37,7 @@ class Curve:
         warm: whether memory starts from everybody's answer at the initial model.
         learning_rate: eta in the first round.
         decay: its factor from one round to the next.
-        stragglers: bernoulli (the paper's) or markov.
+        stragglers: bernoulli (the paper's), markov, or recorded.
         mean_absence: rounds that an absence lasts on average, of markov, else 0.
         assumed_prob: the p that the server assumes, if it is wrong about it.
         algorithm: one of `ALGORITHMS`; coded_gd is the paper's.
@@ -44,6 +46,9 @@ class Curve:
         batch_size: examples of a client in a step; 0 is all of them.
         server_rate: factor of the server's step.
         mu: how strongly fedprox pulls towards the server's model, else 0.
+        prob_spread: how far the p_i of the first and the last client are from p.
+        trace: the file of recorded absences, else empty.
+        trace_digest: of its content, once it has been read.
     """
 
     partition: str
@@ -65,6 +70,9 @@ class Curve:
     batch_size: int = 0
     server_rate: float = 1.0
     mu: float = 0.0
+    prob_spread: float = 0.0
+    trace: str = ""
+    trace_digest: str = ""
 
     def __post_init__(self) -> None:
         for name, options in (
@@ -79,7 +87,10 @@ class Curve:
                     f"{name} must be one of {', '.join(options)}, got {getattr(self, name)!r}"
                 )
         if self.partition == "dirichlet":
-            checks.real("alpha", self.alpha, low=np.finfo(float).tiny)
+            if not checks.real("alpha", self.alpha, low=0):
+                raise ArgumentError(
+                    f"alpha must be > 0: the dirichlet partition needs it, got {self.alpha:g}"
+                )
         elif self.alpha != 0:
             raise ArgumentError(f"alpha must go with the dirichlet partition, got {self.alpha}")
         checks.straggler_prob(self.straggler_prob, 1)
@@ -95,13 +106,36 @@ class Curve:
         self._check_algorithm()
 
     def _check_stragglers(self) -> None:
+        if (self.stragglers == "recorded") != bool(self.trace):
+            raise ArgumentError(
+                "trace must be given with the recorded stragglers, and only there, got "
+                f"{self.trace!r} with {self.stragglers}"
+            )
         if self.stragglers != "markov" and self.mean_absence != 0:
             raise ArgumentError(
                 f"mean_absence must go with the markov stragglers, got {self.mean_absence}"
             )
-        _ = self.straggler_model
+        checks.real("p_spread", self.prob_spread, low=0)
+        if self.stragglers == "recorded":
+            if self.prob_spread:
+                raise ArgumentError(
+                    f"p_spread must be 0 with the recorded stragglers, got {self.prob_spread:g}"
+                )
+        else:
+            self._check_probs()
         if self.assumed_prob != AS_IT_IS:
-            checks.straggler_prob(self.assumed_prob, 1)
+            checks.real("assumed_prob", self.assumed_prob, low=0)
+            if self.assumed_prob >= 1:
+                raise ArgumentError(f"assumed_prob must be in [0, 1), got {self.assumed_prob:g}")
+
+    def _check_probs(self) -> None:
+        lowest, highest = self.client_probs(2)
+        if lowest < 0 or highest >= 1:
+            raise ArgumentError(
+                f"p_spread must keep p - p_spread and p + p_spread in [0, 1), got p = "
+                f"{self.straggler_prob:g} and p_spread = {self.prob_spread:g}"
+            )
+        self.straggler_model(2)
 
     def _check_training(self) -> None:
         models.check_name(self.model)
@@ -149,34 +183,53 @@ class Curve:
     def method(self) -> Algorithm:
         return ALGORITHMS[self.algorithm]
 
-    @property
-    def straggler_model(self) -> StragglerModel:
+    def client_probs(self, n_clients: int) -> FloatArray:
+        """p_i, evenly spread around p in the order of the clients, or as recorded: (N,)."""
+        if self.trace_digest:
+            return recordings.load(self.trace, self.trace_digest).straggler_prob(n_clients)
+        p, spread = self.straggler_prob, self.prob_spread if n_clients > 1 else 0.0
+        return np.linspace(p - spread, p + spread, n_clients)
+
+    def straggler_model(self, n_clients: int) -> StragglerModel:
+        if self.stragglers == "recorded":
+            return recordings.load(self.trace, self.trace_digest)
+        probs = self.client_probs(n_clients)
         if self.stragglers == "markov":
-            return Markov(self.straggler_prob, self.mean_absence)
-        return Bernoulli(self.straggler_prob)
+            return Markov(probs, self.mean_absence)
+        return Bernoulli(probs)
 
     @property
     def server_prob(self) -> float:
-        """The p that the server scales answers by."""
+        """The p, of all clients or their mean, that the server scales answers by."""
         return self.straggler_prob if self.assumed_prob == AS_IT_IS else self.assumed_prob
+
+    def server_probs(self, n_clients: int) -> FloatArray:
+        """The p_i that the server scales answers by: (N,)."""
+        if self.assumed_prob == AS_IT_IS:
+            return self.client_probs(n_clients)
+        return np.full(n_clients, self.assumed_prob)
 
     @property
     def in_example_space(self) -> bool:
         """Whether the example-space engine can train it: the paper's model and algorithm."""
-        return (self.model, self.algorithm, self.batch_size, self.server_rate) == (
-            "softmax",
-            "coded_gd",
-            0,
-            1.0,
-        ) and self.assumed_prob == AS_IT_IS
+        papers = ("softmax", "coded_gd", 0, 1.0)
+        if (self.model, self.algorithm, self.batch_size, self.server_rate) != papers:
+            return False
+        same_p = not self.prob_spread and self.stragglers != "recorded"
+        return self.assumed_prob == AS_IT_IS and same_p
 
     @property
     def key(self) -> str:
-        """What the curve is, in one line; equal curves have equal keys."""
+        """What the curve is, in one line; equal curves have equal keys.
+
+        A recording is what is in it, wherever the file is.
+        """
+        left_out = "trace" if self.trace_digest else ""
         return " ".join(
             f"{field.name}={getattr(self, field.name)}"
             for field in fields(self)
-            if field.name in PAPER_FIELDS or getattr(self, field.name) != field.default
+            if field.name in PAPER_FIELDS
+            or (getattr(self, field.name) != field.default and field.name != left_out)
         )
 
     def as_row(self) -> dict[str, Any]:
@@ -187,7 +240,9 @@ class Curve:
             row.pop("proportion"),
             row.pop("copies"),
         )
-        row["assumed_p"] = row.pop("assumed_prob")
+        row["assumed_p"], row["p_spread"] = row.pop("assumed_prob"), row.pop("prob_spread")
+        row["trace"] = Path(row["trace"]).name
+        del row["trace_digest"]
         return row
 
 

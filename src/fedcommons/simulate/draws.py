@@ -141,4 +141,4 @@ def shares(curve: Curve, placement: Placement, products: FloatArray) -> csr_arra
 def answered(curve: Curve, n_rounds: int, n_clients: int, *, seed: int, run: int) -> BoolArray:
     """Who answers in each round of one curve: (rounds, N)."""
     rng = stream(seed, "stragglers", run)
-    return curve.straggler_model.answered(n_rounds, n_clients, rng=rng)
+    return curve.straggler_model(n_clients).answered(n_rounds, n_clients, rng=rng)

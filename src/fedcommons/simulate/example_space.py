@@ -91,6 +91,7 @@ def simulate_run(
     correct = np.empty((C, T + 1), np.int32)
     moment, norm2, projection = (np.empty((C, T)) for _ in range(3))
     variance = np.zeros((C, T))
+    finite = np.ones((C, T + 1), np.bool_)
     scorer = Scorer(data.inputs, test, correct)
     scorer.add(A)
     for t in range(T):
@@ -111,6 +112,7 @@ def simulate_run(
         A -= coefficients
         through *= step
         scores -= through
+        finite[:, t + 1] = _finite(A) & _finite(scores)
         scorer.add(A)
         if place + 1 == ROUNDS_AT_ONCE or t + 1 == T:
             some = recent[:, : place + 1]
@@ -118,6 +120,7 @@ def simulate_run(
             if theory is not None:
                 theory.add(some)
     scorer.flush()
+    correct[~finite] = -1
     het = np.array(
         _once_each(
             records, lambda k: draws.heterogeneity_of(shared[k], data.labels, curves[k].copies)
@@ -195,6 +198,11 @@ def _residuals(scores: Float32, labels: IntArray, out: Float32) -> None:
     np.exp(out, out=out)
     out /= out.sum(axis=0)
     out[labels, :, np.arange(len(labels))] -= 1
+
+
+def _finite(a: Float32) -> BoolArray:
+    """Whether all of a curve's (class, example) planes is finite: (C,)."""
+    return np.asarray(np.isfinite(a).all(axis=(0, 2)))
 
 
 def _dots(a: Float32, b: Float32) -> FloatArray:

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from fedcommons.simulate import written_curves
 from fedcommons.simulate.curves import AS_IT_IS, Curve
 from fedcommons.simulate.written_curves import CURVE_KEYS
 
-SETTING = ("partition", "alpha", "model", "stragglers", "mean_absence")  # a figure for each
+SETTING = (
+    "partition",
+    "alpha",
+    "model",
+    "stragglers",
+    "mean_absence",
+    "trace",
+)  # a figure for each
 PANEL = "straggler_prob"  # a panel of the figure for each
 
 
@@ -51,6 +59,8 @@ def _title(curve: Curve) -> str:
     )
     if curve.stragglers == "markov":
         words.append(f"absences of {curve.mean_absence:g} rounds")
+    if curve.stragglers == "recorded":
+        words.append(f"absences of {Path(curve.trace).name}")
     return ", ".join(words)
 
 
@@ -78,6 +88,8 @@ def _label(curve: Curve, varying: list[str]) -> str:
         has_a_use = {"mu": curve.algorithm == "fedprox", "local_steps": curve.method.several_steps}
         if field in varying and has_a_use.get(field, True):
             words.append(f"{sign} {getattr(curve, field):g}")
+    if "prob_spread" in varying and curve.prob_spread:
+        words.append(f"p ± {curve.prob_spread:g}")
     if "assumed_prob" in varying and curve.assumed_prob != AS_IT_IS:
         words.append(f"p taken for {curve.assumed_prob:g}")
     return ", ".join(words) or curve.estimator.replace("_", " ")

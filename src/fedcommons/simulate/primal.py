@@ -97,8 +97,8 @@ def simulate_run(
     task = make_task(dataset, data)
     C, T = len(curves), n_rounds
     shared = draws.share_all(curves, data.labels, n_clients, seed=seed, run=run)
-    correct = np.empty((C, T + 1), np.int32)
-    moment, exact, norm2, projection = (np.empty((C, T)) for _ in range(4))
+    correct = np.full((C, T + 1), -1, np.int32)
+    moment, exact, norm2, projection = (np.full((C, T), np.nan) for _ in range(4))
     for k, curve in enumerate(curves):
         shares = draws.shares(curve, shared[k].placement, data.products)
         answered = draws.answered(curve, T, n_clients, seed=seed, run=run)
@@ -123,6 +123,8 @@ def simulate_run(
             exact[k, t] = alpha * norm2[k, t] + beta @ (noisy**2).sum(axis=1)
             moment[k, t] = this.estimate @ this.estimate
             projection[k, t] = this.estimate @ full / norm2[k, t]
+            if not np.isfinite(this.params).all():
+                break
             correct[k, t + 1] = task.count_correct(this.params)
     het = np.array(
         [

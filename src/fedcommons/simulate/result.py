@@ -16,7 +16,7 @@ class RunResult:
 
     Attributes:
         correct: (C, T + 1) test examples that the model of each round gets right, the initial
-            model first; -1 once the curve has diverged.
+            model first; -1 where the model is known to be lost to NaN or infinity.
         second_moment: (C, T) |g^|^2 of the estimate of each round.
         second_moment_exact: (C, T) its mean over the stragglers of that round, given the model.
         gradient_norm2: (C, T) |g|^2 of the full gradient.
@@ -41,8 +41,9 @@ class RunResult:
         return np.asarray((self.correct < 0).any(axis=1))
 
     def marked(self) -> RunResult:
-        """With -1 for `correct` from the first step on that is not finite."""
-        lost = np.logical_or.accumulate(~np.isfinite(self.second_moment), axis=1)
+        """With -1 for `correct` from the first step or model on that is not finite."""
+        lost = ~np.isfinite(self.second_moment) | (self.correct[:, 1:] < 0)
+        lost = np.logical_or.accumulate(lost, axis=1)
         if not lost.any():
             return self
         correct = self.correct.copy()

@@ -157,12 +157,34 @@ def check_fits(study: Study, dataset: Dataset) -> None:
     if len(np.unique(dataset.y_train)) < 2:
         raise DataError(f"dataset {study.dataset} must have at least two classes, got one")
     for name in sorted({curve.model for curve in study.curves}):
-        models.load(name, dataset.x_train.shape[1:], dataset.n_classes)
-    smallest = int(np.bincount(dataset.y_train, minlength=dataset.n_classes).min())
-    if study.class_size > smallest:
+        model = models.load(name, dataset.x_train.shape[1:], dataset.n_classes)
+        _check_memory(study, name, len(model.initial(rng=stream(study.seed, "model", 0))))
+    sizes = np.bincount(dataset.y_train, minlength=dataset.n_classes)
+    label = int(sizes.argmin())
+    if study.class_size and not sizes[label]:
+        raise DataError(
+            f"dataset {study.dataset} must have training examples of every class from 0 to "
+            f"{dataset.n_classes - 1}, got none of class {label}"
+        )
+    if study.class_size > sizes[label]:
         raise StudyError(
-            f"class_size must be at most the {smallest} training examples of the smallest class, "
-            f"got {study.class_size}"
+            f"class_size must be at most the {sizes[label]} training examples of the smallest "
+            f"class, {label}, got {study.class_size}"
+        )
+
+
+def _check_memory(study: Study, model: str, n_params: int) -> None:
+    """Refuse what would remember more of its clients than this machine can hold."""
+    curves = [curve for curve in study.batched_curves if curve.model == model]
+    needed = batched.remembered_bytes(curves, study.block_size, study.clients, n_params)
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > there:
+        raise StudyError(
+            f"model {model} must leave room in memory: with {n_params} parameters and "
+            f"{study.clients} clients its {len(curves)} curves would remember "
+            f"{needed / 1e9:.1f} GB of this machine's {there / 1e9:.1f} GB (memory and scaffold "
+            "keep an answer of every client); take fewer clients, or such curves in studies of "
+            "their own"
         )
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from fedcommons import checks
 from fedcommons.errors import ArgumentError, DataError, StudyError
-from fedcommons.simulate import batched, grids, models, written_curves
+from fedcommons.simulate import batched, grids, models, recordings, written_curves
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.written_curves import CURVE_KEYS, choices, known_keys
 
@@ -43,7 +43,7 @@ STUDY_KEYS = (
 )
 EXAMPLE_SPACE_UP_TO = 500  # examples of a class: above that the products of all pairs are too many
 FIGURE_KEYS = ("name", "kind", "title", "curves", *CURVE_KEYS)
-ENGINE_VERSION = 5  # raised when the numbers that a study gives change
+ENGINE_VERSION = 6  # raised when the numbers that a study gives change
 FIGURE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -123,8 +123,16 @@ class Study:
             if not curve.in_example_space:
                 raise ArgumentError(
                     "the primal engine and figures of the kinds scalar-products and second-moment "
-                    "are for softmax, coded_gd, full batches and a known p, "
-                    f"got {curve.key}"
+                    "are for softmax, coded_gd, full batches and a known p, the "
+                    f"same for all clients, got {curve.key}"
+                )
+
+        for curve in self.theory_curves:
+            if (curve.code, curve.estimator) != ("equal-split", "coded_sum"):
+                raise ArgumentError(
+                    "figures of the kinds scalar-products and second-moment are for the code and "
+                    "the estimator of the theory, equal-split and coded_sum, got "
+                    f"{curve.code} and {curve.estimator}"
                 )
 
     @property
@@ -239,14 +247,39 @@ def load(path: str | os.PathLike[str]) -> Study:
         study = parse(content)
     except (StudyError, ArgumentError) as error:
         raise StudyError(f"study {path}: {error}") from None
+    beside = Path(path).parent  # what files are relative to
+    study = _with_traces(study, beside)
     if study.dataset == "mnist":
         return study
-    return with_data(study, Path(path).parent / study.dataset)  # relative to the study file
+    return with_data(study, beside / study.dataset)
 
 
 def with_data(study: Study, path: Path) -> Study:
     """The study on the dataset at this path."""
     return replace(study, dataset=str(path.resolve()), dataset_digest=_content_digest(path))
+
+
+def _with_traces(study: Study, beside: Path) -> Study:
+    """The study whose curves know their recordings: where they are, and what is in them."""
+
+    def with_trace(curve: Curve) -> Curve:
+        if not curve.trace:
+            return curve
+        path = str((beside / curve.trace).resolve())
+        digest = recordings.digest(path)
+        n_clients = np.asarray(recordings.load(path, digest).mask).shape[1]
+        if n_clients != study.clients:
+            raise StudyError(
+                f"clients must be the {n_clients} of the trace {path}, got {study.clients}"
+            )
+        found = replace(curve, trace=path, trace_digest=digest)
+        return replace(found, straggler_prob=float(found.client_probs(n_clients).mean()))
+
+    figures = tuple(
+        replace(f, lines=tuple(Line(line.label, with_trace(line.curve)) for line in f.lines))
+        for f in study.figures
+    )
+    return replace(study, figures=figures)
 
 
 def paper() -> Study:

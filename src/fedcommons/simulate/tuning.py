@@ -81,5 +81,18 @@ def untuned(study: Study) -> Study:
     return with_rates(study, {_without_rate(c): c.learning_rate for c in study.curves})
 
 
+def expected(study: Study, folder: Folder) -> Study:
+    """The study as its results folder has it, with the rates that were chosen then.
+
+    With some rates where nothing is recorded yet, or where what is recorded is another study.
+    """
+    if (folder.path / "run.json").exists():
+        rates = {_without_rate(curve): curve.learning_rate for curve in folder.study().curves}
+        tried = {(_without_rate(curve), curve.learning_rate) for curve in study.curves}
+        if rates.items() <= tried and {line for line, _ in tried} <= rates.keys():
+            return with_rates(study, rates)
+    return untuned(study)
+
+
 def _without_rate(curve: Curve) -> Curve:
     return replace(curve, learning_rate=0.0)

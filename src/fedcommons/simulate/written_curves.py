@@ -15,6 +15,7 @@ CURVE_KEYS = {  # key in the file -> field of a curve
     "partition": "partition",
     "alpha": "alpha",
     "p": "straggler_prob",
+    "p_spread": "prob_spread",
     "c": "proportion",
     "d": "copies",
     "code": "code",
@@ -24,6 +25,7 @@ CURVE_KEYS = {  # key in the file -> field of a curve
     "decay": "decay",
     "stragglers": "stragglers",
     "mean_absence": "mean_absence",
+    "trace": "trace",
     "assumed_p": "assumed_prob",
     "algorithm": "algorithm",
     "model": "model",
@@ -32,6 +34,7 @@ CURVE_KEYS = {  # key in the file -> field of a curve
     "server_rate": "server_rate",
     "mu": "mu",
 }
+FIELD_KEYS = {field: key for key, field in CURVE_KEYS.items()}
 FIELD_TYPES: dict[str, type] = get_type_hints(Curve)
 TYPE_NAMES = {float: "a number", int: "an integer", str: "a string", bool: "true or false"}
 
@@ -64,15 +67,23 @@ def curve(choice: Mapping[str, Any], where: str) -> Curve:
     try:
         return Curve(**fields)
     except ArgumentError as error:
-        raise StudyError(f"{where}: {error}") from None
+        raise StudyError(f"{where}: {_as_written(str(error))}") from None
+
+
+def _as_written(message: str) -> str:
+    """The message with the key that the file has for the field that it begins with."""
+    field, rest = message.split(" ", maxsplit=1)
+    return f"{FIELD_KEYS.get(field, field)} {rest}"
 
 
 def _leave_out_what_has_no_use(fields: dict[str, Any]) -> None:
     without = []
+    recorded = fields.get("stragglers") == "recorded"
     if fields["partition"] != "dirichlet":
         without.append("alpha")
     if fields.get("stragglers") != "markov":
         without.append("mean_absence")
+    without += ["straggler_prob", "prob_spread"] if recorded else ["trace"]
     if fields.get("algorithm") != "fedprox":
         without.append("mu")
     algorithm = ALGORITHMS.get(fields.get("algorithm", "coded_gd"))
@@ -104,9 +115,14 @@ def simplest(choice: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def known_keys(entry: Mapping[str, Any], known: Iterable[str], where: str) -> None:
-    """Refuse a key that nobody knows, and name the nearest that somebody does."""
+    """Refuse a key that nobody knows, and name the nearest that somebody does.
+
+    The fields of a curve are known as other names of their keys.
+    """
+    names = {field: key for field, key in FIELD_KEYS.items() if key in known}
+    names |= {key.lower(): key for key in known}
     for key in entry:
         if key not in known:
-            near = difflib.get_close_matches(key, list(known), n=1, cutoff=0.5)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}"
+            near = difflib.get_close_matches(key.lower(), names, n=1, cutoff=0.5)
+            hint = f"; did you mean {names[near[0]]!r}?" if near else f"; known: {', '.join(known)}"
             raise StudyError(f"unknown key {key!r} in {where}{hint}")

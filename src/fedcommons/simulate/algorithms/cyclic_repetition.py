@@ -9,7 +9,7 @@ from fedcommons.simulate.algorithms.gradient_code import exact_code
 
 
 def matrix(n_clients: int, s: int, rng: np.random.Generator) -> FloatArray:
-    """Client i holds the blocks i, ..., i + s (Algorithm 1).
+    """Client i holds the blocks i, ..., i + s.
 
     Every row lies in the kernel of a random H, (s, N), whose rows sum to 0: an (N - s)-dimensional
     space that contains 1, and that almost surely any N - s rows span.
@@ -29,7 +29,7 @@ def matrix(n_clients: int, s: int, rng: np.random.Generator) -> FloatArray:
 
 cyclic_repetition = exact_code(
     "cyclic_repetition",
-    "Tandon, Lei, Dimakis, Karampatziakis, ICML 2017, Section 3.2 and Algorithm 1",
+    "Tandon, Lei, Dimakis, Karampatziakis, ICML 2017 (arXiv 1612.03301)",
     matrix,
 )
 """For every N and d < N. Exact as long as at most d are missing."""

@@ -16,7 +16,7 @@ def matrix(n_clients: int, s: int, _rng: np.random.Generator) -> FloatArray:
 
 fractional_repetition = exact_code(
     "fractional_repetition",
-    "Tandon, Lei, Dimakis, Karampatziakis, ICML 2017, Section 3.1",
+    "Tandon, Lei, Dimakis, Karampatziakis, ICML 2017 (arXiv 1612.03301)",
     matrix,
 )
 """d + 1 must divide N. Exact as long as one of every team answers."""

@@ -28,7 +28,9 @@ def exact_code(
 
     def hold(federation: Federation) -> csr_array:
         B = matrix(federation.n_clients, federation.copies, federation.rng)
-        return csr_array(B[:, federation.owner])
+        held = csr_array(B)[:, federation.owner]  # never dense: (N, M)
+        held.sort_indices()
+        return csr_array(held)
 
     return Algorithm(
         name=name,
@@ -44,7 +46,9 @@ def exact_code(
 
 def _weigh(_estimator: Estimator, held: csr_array, answered: BoolArray, _p: FloatArray) -> Weights:
     """The decoding of each round: examples with the same column of weights are of one block."""
-    columns = np.unique(held.toarray(), axis=1)
+    mark = np.random.default_rng(0).normal(size=held.shape[0]) @ held  # equal for equal columns
+    _, one_of_each = np.unique(mark, return_index=True)
+    columns = np.unique(held[:, one_of_each].toarray(), axis=1)
     patterns, which = np.unique(answered, axis=0, return_inverse=True)
     fresh = np.array([decoding(columns, pattern) for pattern in patterns])[which.ravel()]
     return Weights(fresh, np.zeros(answered.shape))

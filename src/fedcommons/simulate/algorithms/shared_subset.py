@@ -14,5 +14,7 @@ shared_subset = Algorithm(
     hold=own_and_shared,
     weigh=averaged,
 )
-"""Averaged like `fedavg`, by the number of examples held. In the paper the subset is the server's
-from the start; here it is what the clients share, c of each, and goes to everybody."""
+"""Averaged like `fedavg`, by the number of examples held. It departs from the paper in three ways.
+There the subset G is the server's from the start; here it is what the clients share, c of each.
+There every client gets a random portion alpha of G; here alpha = 1, all of it. There training
+begins from a warm-up model trained on G; here it begins where every other algorithm's does."""

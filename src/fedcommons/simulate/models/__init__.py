@@ -85,9 +85,12 @@ def on_examples(model: Model, examples: Examples, initial: Float32, n_tests: int
 
 def source(name: str) -> str:
     """The text of the file that defines a model by import path: part of a study's digest."""
-    module = sys.modules.get(_imported(name).__module__)
+    module = sys.modules.get(str(getattr(_imported(name), "__module__", "")))
     file = getattr(module, "__file__", None)
-    return Path(file).read_text(encoding="utf-8") if file else ""
+    try:  # one that is no text is refused when it is made
+        return Path(file).read_text(encoding="utf-8", errors="replace") if file else ""
+    except OSError as error:
+        raise StudyError(f"model {name} cannot be read: {error}") from None
 
 
 def _imported(name: str) -> Callable[..., Any]:

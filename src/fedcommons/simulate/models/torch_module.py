@@ -6,8 +6,9 @@ examples each, one after the other is faster: convolutions with a filter for eac
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +28,8 @@ TEST_AT_ONCE = 1000
 class TorchModel:
     """A module as the batched engine sees it; it is used as in evaluation: dropout is off.
 
+    Parameters that need no gradient (requires_grad is False) stay as they are.
+
     Args:
         make: a fresh module, initialised from torch's generator.
         input_shape: what the flat inputs are folded to.
@@ -45,7 +48,11 @@ class TorchModel:
         self.module = self._fresh(0)
         self.names = [key for key, _ in self.module.named_parameters()]
         self.tensors = [p.shape for p in self.module.parameters()]
-        if not self.names:
+        self.trained = np.concatenate(
+            [np.full(p.numel(), p.requires_grad, np.float32) for p in self.module.parameters()]
+            or [np.zeros(0, np.float32)]
+        )
+        if not self.trained.any():
             raise StudyError(f"model {name} must have parameters to train, got none")
         if any(True for _ in self.module.buffers()):
             raise StudyError(
@@ -54,6 +61,21 @@ class TorchModel:
             )
         self._check_output(n_classes)
         self._together = torch.func.vmap(torch.func.grad(self._loss))
+        self._goes_together = self._can_go_together()
+
+    def _can_go_together(self) -> bool:
+        """Whether torch.func can take it: not if what it does depends on the values."""
+        import torch
+
+        n_params, n_inputs = len(self.trained), math.prod(self.input_shape)
+        labels = torch.zeros(2, 2, dtype=torch.int64)
+        try:
+            self._together(
+                torch.zeros(2, n_params), torch.zeros(2, 2, n_inputs), labels, torch.zeros(2, 2)
+            )
+        except Exception:
+            return False
+        return True
 
     def _check_output(self, n_classes: int) -> None:
         import torch
@@ -91,9 +113,14 @@ class TorchModel:
         import torch
 
         models = (_tensor(params), _tensor(x), _tensor(y), _tensor(weight))
-        if y.shape[1] < FEW_EXAMPLES:
-            return self._together(*models).numpy()
-        return torch.stack([self._alone(*model) for model in zip(*models, strict=True)]).numpy()
+        with self._named(y.shape[1]):
+            if self._goes_together and y.shape[1] < FEW_EXAMPLES:
+                found = self._together(*models)
+            else:
+                found = torch.stack([self._alone(*model) for model in zip(*models, strict=True)])
+        if self.trained.all():
+            return found.numpy()
+        return np.where(self.trained > 0, found.numpy(), np.float32(0))
 
     def count_correct(self, params: Float32, x: Float32, y: IntArray) -> IntArray:
         import torch
@@ -103,9 +130,20 @@ class TorchModel:
             for start in range(0, len(x), TEST_AT_ONCE):
                 some, labels = _tensor(x[start : start + TEST_AT_ONCE]), y[start:][:TEST_AT_ONCE]
                 for b, model in enumerate(_tensor(params)):
-                    best = self._forward(model, some).numpy().argmax(axis=-1)
+                    with self._named(len(labels)):
+                        best = self._forward(model, some).numpy().argmax(axis=-1)
                     right[b] += np.count_nonzero(best == labels)
         return right
+
+    @contextlib.contextmanager
+    def _named(self, n_examples: int) -> Iterator[None]:
+        """What the module raises, as the study's error."""
+        try:
+            yield
+        except Exception as error:
+            raise StudyError(
+                f"model {self.name} fails on {n_examples} examples: {type(error).__name__}: {error}"
+            ) from None
 
     def _alone(
         self, params: torch.Tensor, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor
