@@ -52,6 +52,17 @@ def test_a_new_app_runs_unchanged_and_learns(app):
         assert model["beta"].shape == (785, 10)
 
 
+def test_local_steps_and_batches_make_a_difference(app, tmp_path):
+    found = set()
+    for config in ("local-steps=1", "local-steps=3", "local-steps=3 batch-size=8"):
+        state = tmp_path / str(len(found))
+        said = fedcommons(
+            "federate", "run", app[0], "--run-config", f'num-rounds=2 state-dir="{state}" {config}'
+        )
+        found.add(tuple(re.findall(r"accuracy (0\.\d+)", said)))
+    assert len(found) == 3
+
+
 def test_the_report_of_a_training_is_one_page(app):
     (folder,) = results(app[1])
     assert str(folder / "report.html") in fedcommons("report", folder)

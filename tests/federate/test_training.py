@@ -256,6 +256,14 @@ def test_every_local_step_is_one_batch(tiny):
     assert seen == [[3, 3, 3, 3]] * 4
 
 
+@pytest.mark.parametrize("settings", [{"local_steps": 2}, {"batch_size": 3}])
+def test_a_gradient_is_no_answer_where_local_steps_are_asked_for(tiny, settings):
+    grid = tiny.grid()
+    with tiny.shared(grid) as federation:
+        _, notes = train(federation, grid, 1, **settings)
+    assert set(outcomes(notes[0]).values()) == {"LocalStepsIgnored"}
+
+
 # What is refused
 
 

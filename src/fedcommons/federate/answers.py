@@ -26,7 +26,11 @@ from fedcommons.federate.withdrawals import Withdrawn
 SHORTEST_DEADLINE, LONGEST_DEADLINE = 5.0, 600.0
 FIRST_DEADLINE = 120.0  # of an adaptive one, before anything is known
 LARGEST_OWNER_SHARE = 1e6
-ADVICE = {"DataChanged": ": its data changed since the exchange, reshare = true takes them in"}
+ADVICE = {
+    "DataChanged": ": its data changed since the exchange, reshare = true takes them in",
+    "LocalStepsIgnored": ": its training function returns a gradient; with several local steps or "
+    "batches it must loop over site.batches and return the trained arrays",
+}
 
 
 @dataclass(slots=True)

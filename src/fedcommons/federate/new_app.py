@@ -26,9 +26,6 @@ def write_app(folder: Path, *, torch: bool = False) -> list[Path]:
         "package": package,
         "state_dir": str(folder.with_name(f"{folder.name}-state")).replace("\\", "/"),
         "dependencies": '"fedcommons[flower,torch]"' if torch else '"fedcommons[flower]"',
-        # Sites that return trained models set their own step; the server then follows them all
-        # the way.
-        "learning_rate": "1.0" if torch else "0.1",
     }
     template = resources.files("fedcommons.federate") / "template"
     sources = {folder / name: template / f"{name}.tmpl" for name in FILES}
