@@ -148,9 +148,11 @@ def test_an_unknown_key_of_the_run_config_is_named(app):
     assert "num-rounds" in said
 
 
-def test_a_wrong_setting_is_named(app):
-    said = fedcommons("federate", "run", app[0], "--run-config", 'estimator="mean"', code=2)
+def test_a_wrong_setting_is_named_before_anything_is_made(app, tmp_path):
+    config = f'estimator="mean" state-dir="{tmp_path / "state"}"'
+    said = fedcommons("federate", "run", app[0], "--run-config", config, code=2)
     assert "estimator must be one of" in said
+    assert not (tmp_path / "state").exists()
 
 
 def test_rows_that_do_not_exist_cannot_be_withdrawn(app):

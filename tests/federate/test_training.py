@@ -567,6 +567,8 @@ def test_an_adaptive_deadline_is_neither_short_nor_endless(tiny, slow):
         ({"warm": True}, "warm needs an estimator that remembers"),
         ({"straggler_prob": 1.0}, "straggler_prob must be in"),
         ({"learning_rate": 0}, "learning_rate must be > 0"),
+        ({"estimator": "memory", "warm": "false"}, "warm must be true or false, got 'false'"),
+        ({"learning_rate": "fast"}, "learning_rate must be a real number"),
         ({"local_steps": 0}, "local_steps must be an integer >= 1"),
     ],
 )
@@ -577,8 +579,10 @@ def test_settings_say_what_is_wrong(settings, message):
 
 def test_a_training_is_named_by_its_settings():
     plain = Settings()
-    assert plain.name(1) == Settings().name(1)
-    assert plain.name(1).startswith("epoch1-equal-split-coded-sum-")
+    assert plain.name(1, {}) == Settings(learning_rate=1, seed=np.int64(0)).name(1, {})
+    assert plain.name(1, {}).startswith("epoch1-equal-split-coded-sum-")
+    assert plain.name(1, {"lr": 0.1, "b": 2}) == plain.name(1, {"b": 2, "lr": 0.1})
+    assert len({plain.name(1, config) for config in ({}, {"lr": 0.1}, {"lr": 0.2})}) == 3
     others = [
         Settings(learning_rate=0.5),
         Settings(stragglers=Bernoulli(0.5)),
@@ -586,8 +590,8 @@ def test_a_training_is_named_by_its_settings():
         Settings(stragglers=Trace(np.ones((2000, 2), bool))),
         Settings(stragglers=Trace(np.arange(4000).reshape(2000, 2) != 2001)),
     ]
-    assert len({settings.name(1) for settings in [plain, *others]}) == 6
-    assert Settings(straggler_prob=[0.5, 0.5]).name(1) == others[2].name(1)
+    assert len({settings.name(1, {}) for settings in [plain, *others]}) == 6
+    assert Settings(straggler_prob=[0.5, 0.5]).name(1, {}) == others[2].name(1, {})
 
 
 def test_results_hold_every_round_and_every_answer(tiny):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Callable
@@ -35,13 +36,17 @@ Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 
 @dataclass(slots=True)
 class State:
-    """Where a training is: what a checkpoint holds. `commit` is the order of the last commit."""
+    """Where a training is: what a checkpoint holds.
+
+    `commit` is the order of the last commit, `initial` a digest of the model before round 1.
+    """
 
     round: int
     model: ArrayRecord
     memory: FloatArray | None
     reliability: Reliability
     commit: tuple[int, int]
+    initial: str
     warmed: bool = False
     history: list[dict[str, Any]] = field(default_factory=list)
 
@@ -67,6 +72,7 @@ class CodedSum:
         and two seconds more.
         """
         self.federation = federation
+        self.config = ConfigRecord()
         self.settings = Settings(**settings)
         self.estimator = estimators.ESTIMATORS[self.settings.estimator]
         if deadline != "adaptive":
@@ -84,13 +90,14 @@ class CodedSum:
     ) -> Result:
         """Train up to `num_rounds` rounds in all; the final model, and metrics by round.
 
-        `train_config` reaches the training functions as "config"; `evaluate_fn(round, arrays)`
+        `train_config` reaches the training functions as "config"; another one is another training.
+        Going on needs the initial model that the training began with. `evaluate_fn(round, arrays)`
         is called on the initial model and after every round; `on_round` with each round's record.
         """
         num_rounds = checks.integer("num_rounds", num_rounds, low=0)
         self.layout = Layout.of(initial_arrays)
-        config = train_config or ConfigRecord()
-        inquiry = Inquiry(self.federation, self.layout, self.settings, self.deadline, config)
+        self.config = train_config or ConfigRecord()
+        inquiry = Inquiry(self.federation, self.layout, self.settings, self.deadline, self.config)
         self._use_code(grid, inquiry, initial_arrays)
         state = self._begin(initial_arrays, evaluate_fn)
         absences = self._absences(num_rounds)
@@ -119,7 +126,7 @@ class CodedSum:
 
     @property
     def name(self) -> str:
-        return self.settings.name(self.commit.number)
+        return self.settings.name(self.commit.number, self.config)
 
     @property
     def folder(self) -> Path:
@@ -130,6 +137,7 @@ class CodedSum:
         return {
             "federation": self.federation.name,
             "settings": {n: str(getattr(self.settings, n)) for n in self.settings.__slots__},
+            "train_config": {name: str(value) for name, value in self.config.items()},
             "sites": [
                 {
                     "site": member.site,
@@ -157,7 +165,13 @@ class CodedSum:
             memory = estimators.start(self.estimator, N, len(self.layout.vector(initial)))
             first = {"round": 0, "metrics": _metrics(evaluate_fn, 0, initial), "sites": []}
             return State(
-                0, initial, memory, self._known_reliability(), self.commit.order, history=[first]
+                0,
+                initial,
+                memory,
+                self._known_reliability(),
+                self.commit.order,
+                _digest(self.layout.vector(initial)),
+                history=[first],
             )
         notes = saved["notes"]
         if notes["layout"] != json.loads(json.dumps(self.layout.arrays)):
@@ -165,12 +179,19 @@ class CodedSum:
                 f"{self.folder} holds the training of another model: choose another state-dir, or "
                 "remove that folder"
             )
+        if notes["initial"] != _digest(self.layout.vector(initial)):
+            raise FederationError(
+                f"{self.folder} holds a training that began with other values of the model: make "
+                "the same initial model in every run, by a seed perhaps, to go on; remove that "
+                "folder, or choose another state-dir, to begin with this one"
+            )
         state = State(
             notes["round"],
             self.layout.record(saved["model"], initial),
             saved.get("memory"),
             replace(Reliability.start(N), missed=saved["missed"], rounds=saved["rounds"]),
             tuple(notes["commit"]),
+            notes["initial"],
             notes["warmed"],
             notes["history"],
         )
@@ -189,6 +210,7 @@ class CodedSum:
         notes = {
             "round": state.round,
             "commit": state.commit,
+            "initial": state.initial,
             "warmed": state.warmed,
             "layout": self.layout.arrays,
             "history": state.history,
@@ -316,6 +338,10 @@ class CodedSum:
                 INFO, "examples were withdrawn: commit %s, %d left", commit.order, commit.n_examples
             )
         self._forget(state)
+
+
+def _digest(vector: FloatArray) -> str:
+    return hashlib.sha256(vector.tobytes()).hexdigest()
 
 
 def _metrics(evaluate_fn: Evaluate | None, round_number: int, model: ArrayRecord) -> dict[str, Any]:
