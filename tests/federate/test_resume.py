@@ -174,6 +174,15 @@ def test_a_damaged_file_is_named(tiny, file, content):
         tiny.run(2)
 
 
+def test_a_checkpoint_that_lacks_something_is_damaged(tiny):
+    tiny.run(1)
+    path = next(tiny.state_dir.glob("epoch1-*/checkpoint.npz"))
+    with np.load(path) as file:
+        np.savez(path, **{name: file[name] for name in file.files if name != "missed"})
+    with pytest.raises(FederationError, match=r"checkpoint.npz is damaged: 'without missed'"):
+        tiny.run(2)
+
+
 def test_a_half_written_file_of_a_dead_process_does_not_count(tiny):
     tiny.run(1)
     (tiny.state_dir / "commits" / ".00009-00000.json.part").write_bytes(b"{")

@@ -31,6 +31,9 @@ from fedcommons.federate.withdrawals import holders_of_what_left, withdraw
 from fedcommons.reliability import Reliability
 from fedcommons.streams import stream
 
+MOST_REPEATS = 3  # of a round in which examples are withdrawn
+MOST_SILENT_ROUNDS = 10  # in a row, in which nobody answers
+
 Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 
 
@@ -69,7 +72,7 @@ class CodedSum:
         """`settings` are those of `Settings`; `deadline` is a round's limit in seconds.
 
         An adaptive deadline is one and a half times what nine of ten answers took in past rounds,
-        and two seconds more.
+        and two seconds more; who misses it counts as if it had taken half as long again.
         """
         self.federation = federation
         self.config = ConfigRecord()
@@ -96,13 +99,20 @@ class CodedSum:
         """
         num_rounds = checks.integer("num_rounds", num_rounds, low=0)
         self.layout = Layout.of(initial_arrays)
+        if self.layout.statistics:
+            raise FederationError(
+                f"the arrays must be trained by gradients, got {self.layout.statistics[0]}, which "
+                "is kept of batches: use GroupNorm or LayerNorm, or track_running_stats=False"
+            )
         self.config = train_config or ConfigRecord()
         inquiry = Inquiry(self.federation, self.layout, self.settings, self.deadline, self.config)
-        self._use_code(grid, inquiry, initial_arrays)
+        is_new = self.federation.state.checkpoint(self.name) is None
+        self._use_code(grid, inquiry, initial_arrays, is_new=is_new)
         state = self._begin(initial_arrays, evaluate_fn)
         absences = self._absences(num_rounds)
         if self.settings.warm and not state.warmed:
             self._warm_up(grid, inquiry, state)
+        silent = 0
         for t in range(state.round, num_rounds):
             note = self._round(grid, inquiry, state, t, absences)
             note["metrics"] = _metrics(evaluate_fn, t + 1, state.model)
@@ -110,6 +120,12 @@ class CodedSum:
             _log_round(note, num_rounds)
             if on_round:
                 on_round(note)
+            silent = _silent(note, silent)
+            if silent == MOST_SILENT_ROUNDS:
+                raise FederationError(
+                    f"nobody answered in {silent} rounds, up to round {t + 1}: the model is as it "
+                    "was before them; give the same command again to go on"
+                )
         results.write(self.folder, self._describe(), state.history, state.model)
         return Result(
             arrays=state.model,
@@ -189,7 +205,7 @@ class CodedSum:
             notes["round"],
             self.layout.record(saved["model"], initial),
             saved.get("memory"),
-            replace(Reliability.start(N), missed=saved["missed"], rounds=saved["rounds"]),
+            _reliability(N, saved),
             tuple(notes["commit"]),
             notes["initial"],
             notes["warmed"],
@@ -211,6 +227,7 @@ class CodedSum:
             "round": state.round,
             "commit": state.commit,
             "initial": state.initial,
+            "rehearsed": self.settings.stragglers is not None,
             "warmed": state.warmed,
             "layout": self.layout.arrays,
             "history": state.history,
@@ -229,22 +246,31 @@ class CodedSum:
         state.commit = self.commit.order
 
     def _known_reliability(self) -> Reliability:
-        """What the newest training of this epoch learnt of the sites; nothing if there is none."""
-        start = Reliability.start(len(self.commit.members))
-        saved = self.federation.state.newest_checkpoint(f"epoch{self.commit.number}-")
-        if saved is None:
-            return start
-        return replace(start, missed=saved["missed"], rounds=saved["rounds"])
+        """What the newest training of this epoch learnt of the sites; nothing if there is none.
+
+        Rehearsed absences say nothing of a training that does not rehearse.
+        """
+        rehearses = self.settings.stragglers is not None
+        saved = self.federation.state.newest_checkpoint(
+            f"epoch{self.commit.number}-", lambda notes: rehearses or not notes["rehearsed"]
+        )
+        N = len(self.commit.members)
+        return Reliability.start(N) if saved is None else _reliability(N, saved)
 
     # What a round goes by
 
-    def _use_code(self, grid: Grid, inquiry: Inquiry, initial: ArrayRecord) -> None:
-        """Commit to the code that is asked for, with what it needs."""
+    def _use_code(
+        self, grid: Grid, inquiry: Inquiry, initial: ArrayRecord, *, is_new: bool
+    ) -> None:
+        """Commit to the code that is asked for, with what it needs.
+
+        A training that goes on keeps the estimates of p that it split by.
+        """
         code, commit = self.settings.code, self.commit
         p, w = commit.straggler_prob, commit.owner_share
         if code != "reliability-split":
             p = None
-        elif p is None or self.settings.straggler_prob is not None:
+        elif p is None or is_new or self.settings.straggler_prob is not None:
             p = tuple(self._straggler_prob(self._known_reliability()).tolist())
         if code != "owner-corrected":
             w = None
@@ -271,22 +297,37 @@ class CodedSum:
     def _warm_up(self, grid: Grid, inquiry: Inquiry, state: State) -> None:
         """Memory from everybody's answer at the initial model; who is missing stays at 0."""
         everybody = np.array(self.commit.present)
-        heard = inquiry.answers(grid, state.model, 0, everybody)
+        heard = self._ask(grid, inquiry, state, 0, everybody)
         state.memory, state.warmed = heard.answers, True
-        self._recommit(state, heard)
         self._save(state)
         log(INFO, "memory is warm for %d of %d sites", heard.answered.sum(), everybody.sum())
+
+    def _ask(
+        self, grid: Grid, inquiry: Inquiry, state: State, round_number: int, asked: BoolArray
+    ) -> Heard:
+        """Answers of which none contains what was withdrawn, as far as its owner is heard.
+
+        Where a reply brings a withdrawal, the others' answers are of what it takes back: they are
+        dropped, and all are asked again under the next commit.
+        """
+        for _ in range(1 + MOST_REPEATS):
+            if not self.commit.n_examples:
+                raise FederationError("nothing is left to train on: all examples were withdrawn")
+            present = np.array(self.commit.present)
+            heard = inquiry.answers(grid, state.model, round_number, asked & present)
+            if not self._recommit(state, heard):
+                break
+            heard = heard.outdated()
+        return heard
 
     def _round(
         self, grid: Grid, inquiry: Inquiry, state: State, t: int, absences: BoolArray | None
     ) -> dict[str, Any]:
         """One round; what is noted of it."""
         start = time.monotonic()
+        asked = np.ones(len(self.commit.members), np.bool_) if absences is None else absences[t]
+        heard = self._ask(grid, inquiry, state, t + 1, asked)
         commit, present = self.commit, np.array(self.commit.present)
-        if not commit.n_examples:
-            raise FederationError("nothing is left to train on: all examples were withdrawn")
-        asked = present if absences is None else present & absences[t]
-        heard = inquiry.answers(grid, state.model, t + 1, asked)
         p = self._straggler_prob(state.reliability)  # of past rounds
         if heard.answered.any():  # else the model stays as it is, whatever is remembered
             self._step(state, heard, p, t)
@@ -304,40 +345,54 @@ class CodedSum:
         seconds = round(time.monotonic() - start, 3)
         note = {"round": t + 1, "seconds": seconds, "commit": list(commit.order), "sites": sites}
         state.history.append(note)
-        self._recommit(state, heard)
         for i in np.flatnonzero(state.reliability.at_cap & ~before.at_cap & present):
             log(WARNING, "%s hardly ever answers: consider leave", commit.members[i].site)
         return note
 
     def _step(self, state: State, heard: Heard, p: FloatArray, t: int) -> None:
         """Move the model along the estimate."""
-        estimate, state.memory = estimators.estimate(
-            self.estimator, state.memory, heard.answers, heard.answered, p
-        )
+        here = np.array(self.commit.present)
+        memory = None if state.memory is None else state.memory[here]
+        with np.errstate(over="ignore", invalid="ignore"):  # noticed below
+            estimate, memory = estimators.estimate(
+                self.estimator, memory, heard.answers[here], heard.answered[here], p[here]
+            )
+        if state.memory is not None:
+            state.memory[here] = memory
         step = self.settings.learning_rate * self.settings.decay**t / self.commit.n_examples
-        with np.errstate(over="ignore"):  # noticed below
+        with np.errstate(over="ignore", invalid="ignore"):  # noticed below
             moved = self.layout.vector(state.model) - step * estimate
             state.model = self.layout.record(moved, state.model)
         if not np.isfinite(self.layout.vector(state.model)).all():
+            sizes = np.abs(heard.answers).max(axis=1)
+            largest, usual = int(sizes.argmax()), np.median(sizes[heard.answered])
             raise FederationError(
-                f"the model is not finite any more after round {t + 1}: learning_rate must be "
-                f"smaller than {self.settings.learning_rate:g}"
+                f"the model is not finite any more after round {t + 1}, with learning_rate "
+                f"{self.settings.learning_rate:g} and answers of up to {sizes[largest]:.3g}, by "
+                f"{self.commit.members[largest].site} (the median site's: {usual:.3g}); "
+                f"the model of round {t} is kept"
             )
 
-    def _recommit(self, state: State, heard: Heard) -> None:
-        """Commit anew if sites withdrew examples or everything."""
+    def _recommit(self, state: State, heard: Heard) -> bool:
+        """Commit anew if sites withdrew examples or everything; whether they did."""
         commit = self.commit
         for place, taken_back in heard.taken_back.items():
             commit = withdraw(commit, place, taken_back)
         for place in sorted(heard.left):
             if commit.present[place]:
                 commit = commit.without(place)
-        if commit.order != self.commit.order:
+        is_new = commit.order != self.commit.order
+        if is_new:
             self.federation.record(commit)
             log(
                 INFO, "examples were withdrawn: commit %s, %d left", commit.order, commit.n_examples
             )
         self._forget(state)
+        return is_new
+
+
+def _reliability(n_sites: int, saved: dict[str, Any]) -> Reliability:
+    return replace(Reliability.start(n_sites), missed=saved["missed"], rounds=saved["rounds"])
 
 
 def _digest(vector: FloatArray) -> str:
@@ -347,6 +402,13 @@ def _digest(vector: FloatArray) -> str:
 def _metrics(evaluate_fn: Evaluate | None, round_number: int, model: ArrayRecord) -> dict[str, Any]:
     found = evaluate_fn(round_number, model) if evaluate_fn else None
     return {} if found is None else dict(found)
+
+
+def _silent(note: dict[str, Any], before: int) -> int:
+    """How many rounds in a row nobody answered; those in which nobody was asked do not count."""
+    if any(site["answered"] for site in note["sites"]):
+        return 0
+    return before + any(site["outcome"] != "not asked" for site in note["sites"])
 
 
 def _log_round(note: dict[str, Any], num_rounds: int) -> None:
