@@ -128,11 +128,24 @@ def test_identity_is_made_once(tmp_path):
         (("withdraw", "{tmp}/none"), 2, "rows or --all"),
         (("withdraw", "{tmp}/none", "--rows", "1", "--all"), 2, "rows or --all"),
         (("withdraw", "{tmp}/none", "--rows", "one"), 2, "must be integers"),
+        (("withdraw", "{tmp}/none", "--rows", ","), 2, "must name one row"),
+        (("withdraw", "{tmp}/none", "--rows", "9" * 30), 2, "must be integers"),
+        (("tls", "{tmp}/full/file"), 8, "cannot be written"),
+        (("tls", "/proc/none"), 8, "cannot be written"),
+        (("tls", "{tmp}/tls", "--host", ""), 2, "host must be an address or a name in ASCII"),
+        (("tls", "{tmp}/tls", "--host", "münchen.de"), 2, "host must be an address or a name"),
+        (("node-key", "{tmp}/node.pub"), 2, "must not end in .pub"),
+        (("node-key", "{tmp}/full/file/x"), 8, "cannot be written"),
+        (("proxy", "--tls", "{tmp}", "--listen", "127.0.0.1:99999"), 2, "a port up to 65535"),
+        (("proxy", "--tls", "{tmp}", "--superlink", "localhost"), 2, "superlink must be"),
         (("run", "{tmp}"), 8, "pyproject.toml cannot be read"),
         (("run", "{tmp}", "--sites", "1"), 2, "at least 2"),
         (("run", "{tmp}", "--run-config", "rounds"), 2, "key=value"),
         (("new", "{tmp}/full"), 8, "must be new or an empty folder"),
         (("new", "{tmp}/1x"), 8, "must begin with a letter"),
+        (("new", "{tmp}/kliniken-köln"), 8, "be in ASCII"),
+        (("new", "{tmp}/class"), 8, "no word or module of Python"),
+        (("new", "{tmp}/json"), 8, "no word or module of Python"),
     ],
 )
 def test_a_mistake_is_a_message_and_an_exit_code(arguments, code, said, tmp_path):
@@ -140,6 +153,18 @@ def test_a_mistake_is_a_message_and_an_exit_code(arguments, code, said, tmp_path
     (tmp_path / "full" / "file").write_text("x")
     filled = [argument.replace("{tmp}", str(tmp_path)) for argument in arguments]
     assert said in fedcommons("federate", *filled, code=code)
+
+
+def test_a_store_that_was_never_in_a_federation_has_nothing_to_withdraw(tmp_path):
+    fedcommons("federate", "identity", tmp_path / "store")
+    said = fedcommons("federate", "withdraw", tmp_path / "store", "--all", code=7)
+    assert "was never in a federation" in said
+
+
+def test_the_command_that_is_suggested_can_be_typed(tmp_path):
+    said = fedcommons("federate", "new", tmp_path / "my app")
+    assert f"fedcommons federate run '{tmp_path / 'my app'}'" in said
+    assert 'name = "my-app"' in (tmp_path / "my app" / "pyproject.toml").read_text()
 
 
 def test_an_unknown_key_of_the_run_config_is_named(app):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
+import shlex
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from rich.table import Table
 from fedcommons.cli import exit_codes, federate_demo, federate_deploy
 from fedcommons.cli.extras import need_flower
 from fedcommons.cli.options import AsJson
-from fedcommons.errors import ArgumentError
+from fedcommons.errors import ArgumentError, StoreError
 
 if TYPE_CHECKING:
     from fedcommons.federate.store import Store
@@ -55,7 +56,7 @@ def new(
         return
     for path in files:
         typer.echo(str(path))
-    typer.echo(f"Try it: fedcommons federate run {folder}")
+    typer.echo(f"Try it: fedcommons federate run {shlex.quote(str(folder))}")
 
 
 @app.command()
@@ -189,7 +190,9 @@ def withdraw(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Take examples back: from the next round on nobody trains on them, and holders delete them.
+    """Take examples back: nobody trains on them any more, and holders delete them.
+
+    It takes effect in the next round in which the site is heard.
 
     Example: fedcommons federate withdraw /srv/hospital-a/store --rows 17,42
     """
@@ -200,12 +203,17 @@ def withdraw(
         raise ArgumentError("rows or --all must be given, one of them")
     try:
         numbers = np.array([int(row) for row in rows.split(",") if row], np.int64)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise ArgumentError(f"rows must be integers with commas between, got {rows!r}") from None
+    if not everything and not len(numbers):
+        raise ArgumentError(f"rows must name one row at least, got {rows!r}")
     with _opened(folder) as store:
         if everything:
+            if store.federation is None:
+                raise StoreError(f"store {folder} was never in a federation: nothing to withdraw")
             store.withdraw_all()
             said = "everything is withdrawn"
         else:
             said = f"{store.withdraw(numbers)} examples are withdrawn"
-    typer.echo(json.dumps({"withdrawn": said}) if as_json else f"{said}, from the next round on")
+    when = "from the next round on in which this site is heard"
+    typer.echo(json.dumps({"withdrawn": said}) if as_json else f"{said}, {when}")
