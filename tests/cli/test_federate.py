@@ -72,6 +72,26 @@ def test_the_report_of_a_training_is_one_page(app):
     assert "http" not in re.sub(r'http-equiv="[^"]*"', "", page)
 
 
+def test_the_report_of_an_interrupted_run_is_of_its_checkpoint(app, tmp_path):
+    (folder,) = results(app[1])
+    (tmp_path / "checkpoint.npz").write_bytes((folder / "checkpoint.npz").read_bytes())
+    fedcommons("report", tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    assert "5 sites, 3 rounds on 300 examples" in " ".join(page.split())
+    run = json.loads((folder / "run.json").read_text())
+    (tmp_path / "run.json").write_text(json.dumps({**run, "rounds": 2}))  # of the run before
+    fedcommons("report", tmp_path)
+
+
+def test_a_run_in_a_pipe_has_no_colours_and_speaks_json(app):
+    config = "num-rounds=1 rehearse-stragglers=0.3"
+    said = fedcommons("federate", "run", app[0], "--run-config", config, "--json")
+    found, end = json.JSONDecoder().raw_decode(said)
+    assert (found["sites"], found["state_dir"]) == (5, str(app[1]))
+    assert "nothing was trained: this training is at round 3" in said[end:]
+    assert "\x1b[" not in said
+
+
 def test_a_damaged_results_folder_is_a_message(app, tmp_path):
     (folder,) = results(app[1])
     for name in ("run.json", "rounds.parquet", "answers.parquet"):

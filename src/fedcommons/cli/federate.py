@@ -6,6 +6,8 @@ import contextlib
 import datetime
 import json
 import shlex
+import sys
+import time
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -66,21 +68,35 @@ def run(
     run_config: Annotated[
         str, typer.Option(help="Changes to the run config, as for flwr run: 'num-rounds=50'.")
     ] = "",
+    as_json: AsJson = False,
 ) -> None:
     """Run a Flower app in one process: the real server and client apps, no network.
 
     Example: fedcommons federate run hospitals --run-config 'num-rounds=50 rehearse-stragglers=0.5'
     """
     need_flower()
+    from flwr.common.logger import update_console_handler
+
     from fedcommons.federate.local_app import run_app
 
     if sites < 2:
         raise ArgumentError(f"sites must be at least 2, got {sites}")
-    try:
-        run_app(folder, sites, parse_config(run_config))
+    update_console_handler(colored=sys.stderr.isatty())
+    start = time.monotonic()
+    try:  # what the app prints is no JSON
+        with contextlib.redirect_stdout(sys.stderr if as_json else sys.stdout):
+            grid = run_app(folder, sites, parse_config(run_config))
     except KeyboardInterrupt:
         typer.echo("fedcommons: interrupted; give the same command again to go on", err=True)
         raise typer.Exit(exit_codes.INTERRUPTED) from None
+    if as_json:
+        found = {
+            "sites": sites,
+            "seconds": round(time.monotonic() - start, 3),
+            "bytes": grid.n_bytes,
+            "state_dir": grid.run_config.get("state-dir"),
+        }
+        typer.echo(json.dumps(found, indent=2))
 
 
 def parse_config(text: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from fedcommons.federate.records import Epoch
 from fedcommons.federate.refusals import Refusal
 
 ARRAYS = ("model", "missed", "rounds")  # of a checkpoint
-NOTES = ("round", "commit", "initial", "rehearsed", "warmed", "layout", "history")
+NOTES = ("round", "commit", "initial", "about", "rehearsed", "warmed", "layout", "history")
 
 
 @dataclass(frozen=True, slots=True)

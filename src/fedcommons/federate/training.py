@@ -109,6 +109,13 @@ class CodedSum:
         is_new = self.federation.state.checkpoint(self.name) is None
         self._use_code(grid, inquiry, initial_arrays, is_new=is_new)
         state = self._begin(initial_arrays, evaluate_fn)
+        if state.round and num_rounds <= state.round:
+            log(
+                WARNING,
+                "nothing was trained: this training is at round %d, num_rounds is %d in all",
+                state.round,
+                num_rounds,
+            )
         absences = self._absences(num_rounds)
         if self.settings.warm and not state.warmed:
             self._warm_up(grid, inquiry, state)
@@ -227,6 +234,7 @@ class CodedSum:
             "round": state.round,
             "commit": state.commit,
             "initial": state.initial,
+            "about": self._describe(),
             "rehearsed": self.settings.stragglers is not None,
             "warmed": state.warmed,
             "layout": self.layout.arrays,
@@ -362,8 +370,8 @@ class CodedSum:
         step = self.settings.learning_rate * self.settings.decay**t / self.commit.n_examples
         with np.errstate(over="ignore", invalid="ignore"):  # noticed below
             moved = self.layout.vector(state.model) - step * estimate
-            state.model = self.layout.record(moved, state.model)
-        if not np.isfinite(self.layout.vector(state.model)).all():
+            model = self.layout.record(moved, state.model)
+        if not np.isfinite(self.layout.vector(model)).all():
             sizes = np.abs(heard.answers).max(axis=1)
             largest, usual = int(sizes.argmax()), np.median(sizes[heard.answered])
             raise FederationError(
@@ -372,6 +380,7 @@ class CodedSum:
                 f"{self.commit.members[largest].site} (the median site's: {usual:.3g}); "
                 f"the model of round {t} is kept"
             )
+        state.model = model
 
     def _recommit(self, state: State, heard: Heard) -> bool:
         """Commit anew if sites withdrew examples or everything; whether they did."""
