@@ -10,6 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedcommons.cli.federate import parse_config
+from fedcommons.errors import ArgumentError
+
 FEDCOMMONS = Path(sys.executable).with_name("fedcommons")
 
 
@@ -185,6 +188,18 @@ def test_the_command_that_is_suggested_can_be_typed(tmp_path):
     said = fedcommons("federate", "new", tmp_path / "my app")
     assert f"fedcommons federate run '{tmp_path / 'my app'}'" in said
     assert 'name = "my-app"' in (tmp_path / "my app" / "pyproject.toml").read_text()
+
+
+def test_a_run_config_is_pairs_with_spaces_between():
+    assert parse_config("n=3  leave=\"a, b\" x='c d' warm=true") == {
+        "n": 3,
+        "leave": "a, b",
+        "x": "c d",
+        "warm": True,
+    }
+    for text in ("n", "=3", 'x="a', "n=3=4 5"):
+        with pytest.raises(ArgumentError, match="key=value"):
+            parse_config(text)
 
 
 def test_an_unknown_key_of_the_run_config_is_named(app):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
+import re
 import shlex
 import sys
 import time
@@ -37,6 +38,7 @@ app.command("tls")(federate_deploy.tls)
 app.command("node-key")(federate_deploy.node_key)
 app.command("proxy")(federate_deploy.proxy)
 
+PAIR = re.compile(r"""(?:"[^"]*"|'[^']*'|[^\s"'])+""")  # spaces in quotes belong to a value
 StoreFolder = Annotated[Path, typer.Argument(help="The folder of a site's store.")]
 
 
@@ -102,7 +104,7 @@ def run(
 def parse_config(text: str) -> dict[str, Any]:
     """key=value pairs with spaces between, values as in TOML."""
     pairs: dict[str, Any] = {}
-    for part in text.split():
+    for part in PAIR.findall(text):
         key, sign, value = part.partition("=")
         try:
             pairs[key] = tomllib.loads(f"value = {value}")["value"]

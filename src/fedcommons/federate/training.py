@@ -21,7 +21,7 @@ from flwr.serverapp.strategy import Result
 from fedcommons import checks, estimators
 from fedcommons.checks import BoolArray, FloatArray
 from fedcommons.errors import FederationError
-from fedcommons.federate import results
+from fedcommons.federate import results, round_notes
 from fedcommons.federate.answers import Heard, Inquiry
 from fedcommons.federate.commits import Commit
 from fedcommons.federate.coordinator import Federation
@@ -124,10 +124,10 @@ class CodedSum:
             note = self._round(grid, inquiry, state, t, absences)
             note["metrics"] = _metrics(evaluate_fn, t + 1, state.model)
             self._save(state)
-            _log_round(note, num_rounds)
+            round_notes.log_round(note, num_rounds)
             if on_round:
                 on_round(note)
-            silent = _silent(note, silent)
+            silent = round_notes.silent(note, silent)
             if silent == MOST_SILENT_ROUNDS:
                 raise FederationError(
                     f"nobody answered in {silent} rounds, up to round {t + 1}: the model is as it "
@@ -337,21 +337,19 @@ class CodedSum:
         heard = self._ask(grid, inquiry, state, t + 1, asked)
         commit, present = self.commit, np.array(self.commit.present)
         p = self._straggler_prob(state.reliability)  # of past rounds
-        if heard.answered.any():  # else the model stays as it is, whatever is remembered
+        # If nobody answers who was asked, the server is alone: the model stays as it is, whatever
+        # is remembered, and nothing is learnt of any site.
+        if heard.answered.any():
             self._step(state, heard, p, t)
         before, state.round = state.reliability, t + 1
-        state.reliability = before.observe(heard.answered | ~present)
-        sites = [
-            {
-                "site": commit.members[i].site,
-                "answered": bool(heard.answered[i]),
-                "outcome": heard.outcomes[i],
-                "straggler_prob": float(p[i]),
-            }
-            for i in np.flatnonzero(present)
-        ]
-        seconds = round(time.monotonic() - start, 3)
-        note = {"round": t + 1, "seconds": seconds, "commit": list(commit.order), "sites": sites}
+        if heard.answered.any() or not (asked & present).any():
+            state.reliability = before.observe(heard.answered | ~present)
+        note = {
+            "round": t + 1,
+            "seconds": round(time.monotonic() - start, 3),
+            "commit": list(commit.order),
+            "sites": round_notes.by_site(commit, heard, p),
+        }
         state.history.append(note)
         for i in np.flatnonzero(state.reliability.at_cap & ~before.at_cap & present):
             log(WARNING, "%s hardly ever answers: consider leave", commit.members[i].site)
@@ -411,32 +409,3 @@ def _digest(vector: FloatArray) -> str:
 def _metrics(evaluate_fn: Evaluate | None, round_number: int, model: ArrayRecord) -> dict[str, Any]:
     found = evaluate_fn(round_number, model) if evaluate_fn else None
     return {} if found is None else dict(found)
-
-
-def _silent(note: dict[str, Any], before: int) -> int:
-    """How many rounds in a row nobody answered; those in which nobody was asked do not count."""
-    if any(site["answered"] for site in note["sites"]):
-        return 0
-    return before + any(site["outcome"] != "not asked" for site in note["sites"])
-
-
-def _log_round(note: dict[str, Any], num_rounds: int) -> None:
-    """One line: metrics, how many answered, who did not and why, and the p of each site."""
-    sites = note["sites"]
-    metrics = "".join(
-        f"{name} {value:.4f}, "
-        for name, value in note["metrics"].items()
-        if isinstance(value, float | int)
-    )
-    missing = [f"{s['site']} ({s['outcome']})" for s in sites if not s["answered"]]
-    log(
-        INFO,
-        "round %d/%d: %s%d of %d answered%s; p %s",
-        note["round"],
-        num_rounds,
-        metrics,
-        len(sites) - len(missing),
-        len(sites),
-        f", not {', '.join(missing)}" if missing else "",
-        " ".join(f"{s['straggler_prob']:.2f}" for s in sites),
-    )
