@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any, Literal
@@ -26,6 +24,7 @@ from fedcommons.federate.answers import Heard, Inquiry
 from fedcommons.federate.commits import Commit
 from fedcommons.federate.coordinator import Federation
 from fedcommons.federate.layout import Layout
+from fedcommons.federate.progress import State, digest_of, reliability_of
 from fedcommons.federate.settings import Settings
 from fedcommons.federate.withdrawals import holders_of_what_left, withdraw
 from fedcommons.reliability import Reliability
@@ -35,23 +34,6 @@ MOST_REPEATS = 3  # of a round in which examples are withdrawn
 MOST_SILENT_ROUNDS = 10  # in a row, in which nobody answers
 
 Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
-
-
-@dataclass(slots=True)
-class State:
-    """Where a training is: what a checkpoint holds.
-
-    `commit` is the order of the last commit, `initial` a digest of the model before round 1.
-    """
-
-    round: int
-    model: ArrayRecord
-    memory: FloatArray | None
-    reliability: Reliability
-    commit: tuple[int, int]
-    initial: str
-    warmed: bool = False
-    history: list[dict[str, Any]] = field(default_factory=list)
 
 
 class CodedSum:
@@ -193,7 +175,7 @@ class CodedSum:
                 memory,
                 self._known_reliability(),
                 self.commit.order,
-                _digest(self.layout.vector(initial)),
+                digest_of(self.layout.vector(initial)),
                 history=[first],
             )
         notes = saved["notes"]
@@ -202,7 +184,7 @@ class CodedSum:
                 f"{self.folder} holds the training of another model: choose another state-dir, or "
                 "remove that folder"
             )
-        if notes["initial"] != _digest(self.layout.vector(initial)):
+        if notes["initial"] != digest_of(self.layout.vector(initial)):
             raise FederationError(
                 f"{self.folder} holds a training that began with other values of the model: make "
                 "the same initial model in every run, by a seed perhaps, to go on; remove that "
@@ -212,7 +194,7 @@ class CodedSum:
             notes["round"],
             self.layout.record(saved["model"], initial),
             saved.get("memory"),
-            _reliability(N, saved),
+            reliability_of(N, saved),
             tuple(notes["commit"]),
             notes["initial"],
             notes["warmed"],
@@ -263,7 +245,7 @@ class CodedSum:
             f"epoch{self.commit.number}-", lambda notes: rehearses or not notes["rehearsed"]
         )
         N = len(self.commit.members)
-        return Reliability.start(N) if saved is None else _reliability(N, saved)
+        return Reliability.start(N) if saved is None else reliability_of(N, saved)
 
     # What a round goes by
 
@@ -396,14 +378,6 @@ class CodedSum:
             )
         self._forget(state)
         return is_new
-
-
-def _reliability(n_sites: int, saved: dict[str, Any]) -> Reliability:
-    return replace(Reliability.start(n_sites), missed=saved["missed"], rounds=saved["rounds"])
-
-
-def _digest(vector: FloatArray) -> str:
-    return hashlib.sha256(vector.tobytes()).hexdigest()
 
 
 def _metrics(evaluate_fn: Evaluate | None, round_number: int, model: ArrayRecord) -> dict[str, Any]:
