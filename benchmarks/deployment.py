@@ -136,6 +136,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=21, help="of each; the first does not count")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--strict", action="store_true", help="fail beyond a limit")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends what was started
     found = measure(arguments.rounds)
@@ -156,6 +157,9 @@ def main() -> None:
         arguments.json.write_text(json.dumps({**result, **found}, indent=2) + "\n")
     if not result["all_answered"]:
         sys.exit("not every node answered in every round")
+    within = result["ours_s"] <= SECONDS_AT_MOST and result["ratio_high"] <= RATIO_AT_MOST
+    if arguments.strict and not within:
+        sys.exit("beyond a limit")
 
 
 if __name__ == "__main__":

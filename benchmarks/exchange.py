@@ -77,6 +77,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--images", type=int, default=60_000)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--strict", action="store_true", help="fail beyond the limit")
     arguments = parser.parse_args()
     found = measure(arguments.images)
     print(found["log"])
@@ -85,6 +86,8 @@ def main() -> None:
         print(f"{kind:20} {peak:8.0f} MB {'' if peak <= MOST_MB else '  above the limit'}")
     if arguments.json:
         arguments.json.write_text(json.dumps(found, indent=2) + "\n")
+    if arguments.strict and max(found["MB"].values()) > MOST_MB:
+        sys.exit("above the limit")
 
 
 if __name__ == "__main__":

@@ -67,6 +67,13 @@ def real(name: str, value: object, *, low: float, high: float = np.inf) -> float
     return number
 
 
+def boolean(name: str, value: object) -> bool:
+    """True or False: numbers and words are refused, since "false" would count as true."""
+    if not isinstance(value, bool | np.bool_):
+        raise ArgumentError(f"{name} must be true or false, got {value!r}")
+    return bool(value)
+
+
 def positive(name: str, value: object) -> float:
     """A finite number > 0."""
     number = _one_number(name, value)

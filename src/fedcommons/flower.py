@@ -17,12 +17,14 @@
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flwr.app import Context
 
+from fedcommons import checks
 from fedcommons.errors import ArgumentError
 from fedcommons.federate.client import SiteClient, attach, coded, data_from_node_config
 from fedcommons.federate.site_data import SiteData
@@ -67,7 +69,7 @@ def share(
     grid: Grid,
     context: Context,
     *,
-    copies: int,
+    copies: int | None = None,
     federation: str | None = None,
     state_dir: str | Path | None = None,
     sites: int | None = None,
@@ -89,8 +91,8 @@ def share(
         leave: names of sites that left for good; everybody deletes what came from them.
         seed: of the draw; random by default.
 
-    What is not given is taken from the run config: federation, state-dir, sites, wait, timeout,
-    reshare, leave (names with commas between), seed.
+    What is not given is taken from the run config: copies, federation, state-dir, sites, wait,
+    timeout, reshare, leave (names with commas between), seed.
     """
     from fedcommons.federate import coordinator
 
@@ -102,28 +104,31 @@ def share(
     folder = given(state_dir, "state-dir", None)
     if folder is None:
         raise ArgumentError("state-dir must be given in the run config, an absolute path")
-    names = given(leave, "leave", "")
+    seed = given(seed, "seed", None)
     return coordinator.share(
         grid,
         federation=str(given(federation, "federation", "federation")),
-        state_dir=Path(folder),
+        state_dir=checks.path("state-dir", folder),
         run_id=context.run_id,
-        copies=copies,
-        n_sites=int(given(sites, "sites", 2)),
-        wait=float(given(wait, "wait", 60)),
-        seconds=float(given(timeout, "timeout", 120)),
-        reshare=bool(given(reshare, "reshare", False)),
-        leave=[n for n in (names.split(",") if isinstance(names, str) else names) if n],
-        seed=_seed(given(seed, "seed", None)),
+        copies=checks.integer("copies", given(copies, "copies", None), low=0),
+        n_sites=checks.integer("sites", given(sites, "sites", 2), low=2),
+        wait=checks.real("wait", given(wait, "wait", 60), low=0),
+        seconds=checks.positive("timeout", given(timeout, "timeout", 120)),
+        reshare=checks.boolean("reshare", given(reshare, "reshare", False)),
+        leave=_names(given(leave, "leave", "")),
+        seed=None if seed is None else checks.integer("seed", seed, low=0),
     )
 
 
 def settings_from(run_config: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of `CodedSum` that a run config sets, by their names with dashes.
 
-    A negative straggler-prob means that it is estimated, deadline = 0 that it is adaptive, and
-    rehearse-stragglers = p that sites are missing at random.
+    They are checked, and so is num-rounds: call this before `share`, so that a mistake is noticed
+    before an exchange is made. A negative straggler-prob means that it is estimated, deadline = 0
+    that it is adaptive, and rehearse-stragglers = p that sites are missing at random.
     """
+    from fedcommons.federate.settings import Settings
+
     names = (
         "estimator",
         "warm",
@@ -135,14 +140,22 @@ def settings_from(run_config: Mapping[str, Any]) -> dict[str, Any]:
         "seed",
     )
     found = {name.replace("-", "_"): run_config[name] for name in names if name in run_config}
-    if (p := float(run_config.get("straggler-prob", -1))) >= 0:
+    p = checks.real("straggler-prob", run_config.get("straggler-prob", -1), low=-math.inf)
+    if p >= 0:
         found["straggler_prob"] = p
-    if (p := float(run_config.get("rehearse-stragglers", 0))) > 0:
+    rehearsed = run_config.get("rehearse-stragglers", 0)
+    if (p := checks.real("rehearse-stragglers", rehearsed, low=0)) > 0:
         found["stragglers"] = Bernoulli(p)
+    Settings(**found)
+    checks.integer("num-rounds", run_config.get("num-rounds", 0), low=0)
     if "deadline" in run_config:
-        found["deadline"] = float(run_config["deadline"]) or "adaptive"
+        found["deadline"] = checks.real("deadline", run_config["deadline"], low=0) or "adaptive"
     return found
 
 
-def _seed(value: Any) -> int | None:
-    return None if value is None else int(value)
+def _names(value: Any) -> list[str]:
+    """Names, or one text of names with commas between."""
+    names = value.split(",") if isinstance(value, str) else value
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        raise ArgumentError(f"leave must be names with commas between, got {value!r}")
+    return [name.strip() for name in names if name.strip()]

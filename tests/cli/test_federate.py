@@ -10,6 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedcommons.cli.federate import parse_config
+from fedcommons.errors import ArgumentError
+
 FEDCOMMONS = Path(sys.executable).with_name("fedcommons")
 
 
@@ -52,6 +55,17 @@ def test_a_new_app_runs_unchanged_and_learns(app):
         assert model["beta"].shape == (785, 10)
 
 
+def test_local_steps_and_batches_make_a_difference(app, tmp_path):
+    found = set()
+    for config in ("local-steps=1", "local-steps=3", "local-steps=3 batch-size=8"):
+        state = tmp_path / str(len(found))
+        said = fedcommons(
+            "federate", "run", app[0], "--run-config", f'num-rounds=2 state-dir="{state}" {config}'
+        )
+        found.add(tuple(re.findall(r"accuracy (0\.\d+)", said)))
+    assert len(found) == 3
+
+
 def test_the_report_of_a_training_is_one_page(app):
     (folder,) = results(app[1])
     assert str(folder / "report.html") in fedcommons("report", folder)
@@ -59,6 +73,26 @@ def test_the_report_of_a_training_is_one_page(app):
     for word in ("clinics", "site-4", "accuracy after each round", "300 examples"):
         assert word in page
     assert "http" not in re.sub(r'http-equiv="[^"]*"', "", page)
+
+
+def test_the_report_of_an_interrupted_run_is_of_its_checkpoint(app, tmp_path):
+    (folder,) = results(app[1])
+    (tmp_path / "checkpoint.npz").write_bytes((folder / "checkpoint.npz").read_bytes())
+    fedcommons("report", tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    assert "5 sites, 3 rounds on 300 examples" in " ".join(page.split())
+    run = json.loads((folder / "run.json").read_text())
+    (tmp_path / "run.json").write_text(json.dumps({**run, "rounds": 2}))  # of the run before
+    fedcommons("report", tmp_path)
+
+
+def test_a_run_in_a_pipe_has_no_colours_and_speaks_json(app):
+    config = "num-rounds=1 rehearse-stragglers=0.3"
+    said = fedcommons("federate", "run", app[0], "--run-config", config, "--json")
+    found, end = json.JSONDecoder().raw_decode(said)
+    assert (found["sites"], found["state_dir"]) == (5, str(app[1]))
+    assert "nothing was trained: this training is at round 3" in said[end:]
+    assert "\x1b[" not in said
 
 
 def test_a_damaged_results_folder_is_a_message(app, tmp_path):
@@ -117,11 +151,24 @@ def test_identity_is_made_once(tmp_path):
         (("withdraw", "{tmp}/none"), 2, "rows or --all"),
         (("withdraw", "{tmp}/none", "--rows", "1", "--all"), 2, "rows or --all"),
         (("withdraw", "{tmp}/none", "--rows", "one"), 2, "must be integers"),
+        (("withdraw", "{tmp}/none", "--rows", ","), 2, "must name one row"),
+        (("withdraw", "{tmp}/none", "--rows", "9" * 30), 2, "must be integers"),
+        (("tls", "{tmp}/full/file"), 8, "cannot be written"),
+        (("tls", "/proc/none"), 8, "cannot be written"),
+        (("tls", "{tmp}/tls", "--host", ""), 2, "host must be an address or a name in ASCII"),
+        (("tls", "{tmp}/tls", "--host", "münchen.de"), 2, "host must be an address or a name"),
+        (("node-key", "{tmp}/node.pub"), 2, "must not end in .pub"),
+        (("node-key", "{tmp}/full/file/x"), 8, "cannot be written"),
+        (("proxy", "--tls", "{tmp}", "--listen", "127.0.0.1:99999"), 2, "a port up to 65535"),
+        (("proxy", "--tls", "{tmp}", "--superlink", "localhost"), 2, "superlink must be"),
         (("run", "{tmp}"), 8, "pyproject.toml cannot be read"),
         (("run", "{tmp}", "--sites", "1"), 2, "at least 2"),
         (("run", "{tmp}", "--run-config", "rounds"), 2, "key=value"),
         (("new", "{tmp}/full"), 8, "must be new or an empty folder"),
         (("new", "{tmp}/1x"), 8, "must begin with a letter"),
+        (("new", "{tmp}/kliniken-köln"), 8, "be in ASCII"),
+        (("new", "{tmp}/class"), 8, "no word or module of Python"),
+        (("new", "{tmp}/json"), 8, "no word or module of Python"),
     ],
 )
 def test_a_mistake_is_a_message_and_an_exit_code(arguments, code, said, tmp_path):
@@ -131,15 +178,41 @@ def test_a_mistake_is_a_message_and_an_exit_code(arguments, code, said, tmp_path
     assert said in fedcommons("federate", *filled, code=code)
 
 
+def test_a_store_that_was_never_in_a_federation_has_nothing_to_withdraw(tmp_path):
+    fedcommons("federate", "identity", tmp_path / "store")
+    said = fedcommons("federate", "withdraw", tmp_path / "store", "--all", code=7)
+    assert "was never in a federation" in said
+
+
+def test_the_command_that_is_suggested_can_be_typed(tmp_path):
+    said = fedcommons("federate", "new", tmp_path / "my app")
+    assert f"fedcommons federate run '{tmp_path / 'my app'}'" in said
+    assert 'name = "my-app"' in (tmp_path / "my app" / "pyproject.toml").read_text()
+
+
+def test_a_run_config_is_pairs_with_spaces_between():
+    assert parse_config("n=3  leave=\"a, b\" x='c d' warm=true") == {
+        "n": 3,
+        "leave": "a, b",
+        "x": "c d",
+        "warm": True,
+    }
+    for text in ("n", "=3", 'x="a', "n=3=4 5"):
+        with pytest.raises(ArgumentError, match="key=value"):
+            parse_config(text)
+
+
 def test_an_unknown_key_of_the_run_config_is_named(app):
     said = fedcommons("federate", "run", app[0], "--run-config", "rounds=3", code=8)
     assert "'rounds'" in said
     assert "num-rounds" in said
 
 
-def test_a_wrong_setting_is_named(app):
-    said = fedcommons("federate", "run", app[0], "--run-config", 'estimator="mean"', code=2)
+def test_a_wrong_setting_is_named_before_anything_is_made(app, tmp_path):
+    config = f'estimator="mean" state-dir="{tmp_path / "state"}"'
+    said = fedcommons("federate", "run", app[0], "--run-config", config, code=2)
     assert "estimator must be one of" in said
+    assert not (tmp_path / "state").exists()
 
 
 def test_rows_that_do_not_exist_cannot_be_withdrawn(app):

@@ -64,6 +64,25 @@ def test_half_an_authority_is_refused(tmp_path):
         write_tls(tmp_path)
 
 
+def test_a_damaged_authority_is_named(tmp_path):
+    write_tls(tmp_path)
+    (tmp_path / "ca.pem").write_text("-----BEGIN CERTIFICATE-----")
+    with pytest.raises(FederationError, match=r"ca\.pem or ca\.key in .* is damaged"):
+        write_tls(tmp_path)
+
+
+def test_a_long_name_is_a_name(tmp_path):
+    name = f"{'a' * 60}.{'b' * 60}.example.org"
+    tls = write_tls(tmp_path, [name])
+    shake_hands(tls, tls.ca, name)
+
+
+def test_a_public_key_is_never_replaced(tmp_path):
+    write_node_key(tmp_path / "node.key")
+    with pytest.raises(FederationError, match=r"node\.pub exists already"):
+        write_node_key(tmp_path / "node.other")
+
+
 def test_private_keys_are_for_their_owner_alone(tmp_path):
     tls = write_tls(tmp_path / "tls")
     write_node_key(tmp_path / "node.key")

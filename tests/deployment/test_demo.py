@@ -15,6 +15,8 @@ import pytest
 from rich.console import Console
 
 from fedcommons.cli.federate_demo import _Screen
+from fedcommons.errors import ResultsError
+from fedcommons.federate.demo import MARK, check_out
 from tests.deployment.leftovers import is_listening, processes_that_know
 
 FEDCOMMONS = Path(sys.executable).with_name("fedcommons")
@@ -131,6 +133,24 @@ def test_a_folder_of_something_else_is_not_touched(tmp_path):
     assert demo.end(30) == 6
     assert "out must be new, empty or an earlier demo's folder" in demo.lines[-1]
     demo.assert_nothing_is_left()
+
+
+def test_the_results_of_a_real_training_are_not_touched(tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "run.json").write_text('{"format": "fedcommons.federation"}')
+    with pytest.raises(ResultsError, match="an earlier demo's folder"):
+        check_out(out)
+    (out / MARK).touch()
+    check_out(out)
+    assert sorted(path.name for path in out.iterdir()) == [MARK, "run.json"]
+
+
+@pytest.mark.parametrize("out", ["/proc/none/demo", "{tmp}/file", "{tmp}/file/demo"])
+def test_a_folder_that_cannot_be_written_is_named_before_anything_starts(tmp_path, out):
+    (tmp_path / "file").touch()
+    with pytest.raises(ResultsError, match="out cannot be written"):
+        check_out(Path(out.replace("{tmp}", str(tmp_path))))
 
 
 @pytest.mark.parametrize("arguments", [("--rounds", "0"), ("--seed", "-1")])

@@ -182,6 +182,6 @@ def test_the_units_start_what_the_commands_start():
     """systemd's ExecStart lines are the commands of the page, with the whole path."""
     commands = {" ".join(code.removeprefix(BACKGROUND).split()) for _, code in blocks("sh")}
     units = [re.search(r"ExecStart=(.*?)\nRestart=", unit, re.S)[1] for _, unit in blocks("ini")]
-    assert len(units) == 2
+    assert len(units) == 3
     for unit in units:
         assert " ".join(unit.removeprefix("/opt/fedcommons/bin/").split()) in commands

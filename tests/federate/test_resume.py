@@ -7,7 +7,7 @@ import signal
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord
 
 from fedcommons.errors import FederationError
 from fedcommons.federate import coordinator, durable, wire
@@ -174,6 +174,15 @@ def test_a_damaged_file_is_named(tiny, file, content):
         tiny.run(2)
 
 
+def test_a_checkpoint_that_lacks_something_is_damaged(tiny):
+    tiny.run(1)
+    path = next(tiny.state_dir.glob("epoch1-*/checkpoint.npz"))
+    with np.load(path) as file:
+        np.savez(path, **{name: file[name] for name in file.files if name != "missed"})
+    with pytest.raises(FederationError, match=r"checkpoint.npz is damaged: 'without missed'"):
+        tiny.run(2)
+
+
 def test_a_half_written_file_of_a_dead_process_does_not_count(tiny):
     tiny.run(1)
     (tiny.state_dir / "commits" / ".00009-00000.json.part").write_bytes(b"{")
@@ -196,6 +205,23 @@ def test_another_model_is_another_training(tiny):
         other = ArrayRecord({"beta": Array(np.zeros((9, 3)))})
         with pytest.raises(FederationError, match="holds the training of another model"):
             train(federation, grid, 2, model=other)
+
+
+def test_other_values_of_the_initial_model_are_refused(tiny):
+    tiny.run(1)
+    grid = tiny.grid()
+    with tiny.shared(grid) as federation:
+        other = ArrayRecord({"beta": Array(np.ones((5, 3)))})
+        with pytest.raises(FederationError, match="began with other values of the model"):
+            train(federation, grid, 2, model=other)
+
+
+def test_what_the_training_functions_are_told_makes_another_training(tiny):
+    grid = tiny.grid()
+    with tiny.shared(grid) as federation:
+        for rate in (0.1, 0.2, 0.1):
+            train(federation, grid, 2, config=ConfigRecord({"lr": rate}))
+    assert len(list(tiny.state_dir.glob("epoch1-*"))) == 2
 
 
 def test_arrays_that_are_not_trained_stay(tiny):

@@ -120,8 +120,30 @@ def test_another_training_begins_with_what_is_known_of_the_sites(tiny):
     grid = tiny.grid()
     with tiny.shared(grid) as federation:
         train(federation, grid, 3, stragglers=trace("abc", "abc", "abc"))
-        _, notes = train(federation, grid, 1, estimator="memory")
+        settings = {"estimator": "memory", "stragglers": trace("abc")}
+        _, notes = train(federation, grid, 1, **settings)
     assert [site["straggler_prob"] for site in notes[0]["sites"]] == [0.2, 0.2, 0.2, 0.8]
+
+
+def test_rehearsed_absences_are_not_taken_for_real_ones(tiny):
+    grid = tiny.grid()
+    with tiny.shared(grid) as federation:
+        train(federation, grid, 2)
+        train(federation, grid, 3, stragglers=trace("abc", "abc", "abc"))
+        _, notes = train(federation, grid, 1, estimator="memory")
+    assert [site["straggler_prob"] for site in notes[0]["sites"]] == [0.25] * 4
+
+
+def test_a_responder_average_is_over_the_sites_that_did_not_leave(tiny):
+    tiny.run(1)
+    grid = tiny.grid(without="d")
+    with tiny.shared(grid, leave=["d"]) as federation:
+        found, _ = answers_at(federation, grid, np.zeros((5, 3)))
+        settings = {"estimator": "responder_average", "stragglers": trace("ab")}
+        model, _ = train(federation, grid, 1, **settings)
+        M = federation.commit.n_examples
+    step = 0.5 / M * 3 * (found[0] + found[1]) / 2
+    np.testing.assert_allclose(model.ravel(), -step, rtol=1e-12)
 
 
 def test_a_known_probability_scales_the_answers(tiny):
@@ -212,6 +234,16 @@ def test_the_reliability_split_takes_known_probabilities_also_later(tiny):
         assert federation.commit.straggler_prob == p
 
 
+def test_a_new_training_splits_by_what_is_known_of_the_sites_by_then(tiny):
+    grid = tiny.grid()
+    settings = {"code": "reliability-split", "stragglers": trace("abc", "abc", "abc")}
+    with tiny.shared(grid) as federation:
+        train(federation, grid, 3, **settings)
+        assert federation.commit.straggler_prob == (0.5,) * 4
+        train(federation, grid, 3, estimator="memory", **settings)
+        assert federation.commit.straggler_prob == (0.2, 0.2, 0.2, 0.8)
+
+
 # Several local steps
 
 
@@ -254,6 +286,14 @@ def test_every_local_step_is_one_batch(tiny):
     with tiny.shared(grid) as federation:
         train(federation, grid, 1, local_steps=4, batch_size=3)
     assert seen == [[3, 3, 3, 3]] * 4
+
+
+@pytest.mark.parametrize("settings", [{"local_steps": 2}, {"batch_size": 3}])
+def test_a_gradient_is_no_answer_where_local_steps_are_asked_for(tiny, settings):
+    grid = tiny.grid()
+    with tiny.shared(grid) as federation:
+        _, notes = train(federation, grid, 1, **settings)
+    assert set(outcomes(notes[0]).values()) == {"LocalStepsIgnored"}
 
 
 # What is refused
@@ -426,6 +466,22 @@ def test_a_model_that_is_not_finite_any_more_stops_the_training(tiny):
         assert federation.state.newest_checkpoint("epoch1") is None
 
 
+def test_whose_answer_made_the_model_infinite_is_said(tiny):
+    grid = tiny.grid(Tampered)
+    grid.tamper = lambda s, m, r: poked(1e308)(m, r) if s == "b" else r
+    with tiny.shared(grid) as federation:
+        with pytest.raises(FederationError, match=r"up to 1e\+308, by b .* round 0 is kept"):
+            train(federation, grid, 1, learning_rate=100.0)
+        assert federation.state.newest_checkpoint("epoch1") is None
+
+
+def test_running_statistics_are_no_gradients(tiny):
+    grid = tiny.grid()
+    model = ArrayRecord({"norm.running_var": Array(np.ones(3)), **initial()})
+    with tiny.shared(grid) as federation, pytest.raises(FederationError, match="GroupNorm"):
+        train(federation, grid, 1, model=model)
+
+
 def test_metrics_may_come_late_and_need_not_be_finite(tiny):
     def evaluate(_round, _arrays):
         return MetricRecord({"loss": float("nan"), "each": [1.0, 2.0]})
@@ -527,13 +583,36 @@ def test_a_late_answer_does_not_count_in_the_next_round(tiny, slow):
 
 
 def test_an_adaptive_deadline_follows_past_answers_and_is_bounded(tiny, slow):
-    slow.delays = {"a": 3.0, "b": 3.0, "c": 3.0, "d": 1e9}
+    slow.delays = {"a": 3.0, "b": 3.0, "c": 3.0, "d": 3.0}
     with tiny.shared(slow) as federation:
         train(federation, slow, 3, deadline="adaptive")
     first, second, third = slow.ttls[0], slow.ttls[4], slow.ttls[8]
     assert first == answers.FIRST_DEADLINE
     assert second == third == pytest.approx(1.5 * 3 + 2, abs=0.5)
-    assert slow.clock.now == pytest.approx(first + second + third, abs=0.1)
+
+
+def test_an_adaptive_deadline_grows_until_slower_sites_are_heard_again(tiny, slow):
+    slow.delays = dict.fromkeys("abcd", 3.0)
+    with tiny.shared(slow) as federation:
+        train(federation, slow, 1, deadline="adaptive")
+        inquiry = answers.Inquiry(federation, None, Settings(), "adaptive", ConfigRecord())
+        inquiry._answer_seconds = [(node, 3.0) for node in range(4)]
+        for node in range(4):
+            inquiry._note_late(node, 6.5)
+        assert inquiry.seconds == pytest.approx(1.5 * 1.5 * 6.5 + 2)
+        slow.delays = dict.fromkeys("abcd", 200.0)
+        _, notes = train(federation, slow, 4, deadline="adaptive")
+    heard = [all(site["answered"] for site in note["sites"]) for note in notes]
+    assert heard == [False, True, True]
+
+
+def test_nobody_waits_longer_for_a_site_that_hangs(tiny, slow):
+    slow.delays = {"d": 1e9}
+    with tiny.shared(slow) as federation:
+        train(federation, slow, answers.MOST_LATE + 3, deadline="adaptive")
+    by_round = slow.ttls[::4]
+    assert by_round[0] < by_round[1] < by_round[2] < answers.LONGEST_DEADLINE
+    assert by_round[-2:] == [answers.SHORTEST_DEADLINE] * 2
 
 
 def test_an_adaptive_deadline_is_neither_short_nor_endless(tiny, slow):
@@ -543,8 +622,42 @@ def test_an_adaptive_deadline_is_neither_short_nor_endless(tiny, slow):
         slow.ttls.clear()
         slow.delays = dict.fromkeys("abcd", 119.0)
         inquiry = answers.Inquiry(federation, None, Settings(), "adaptive", ConfigRecord())
-        inquiry._answer_seconds = [1e6]
+        inquiry._answer_seconds = [(1, 1e6)]
         assert inquiry.seconds == answers.LONGEST_DEADLINE
+
+
+# Nobody is there
+
+
+class Gone(EmbeddedGrid):
+    """Nobody is connected until the nodes were looked for `looks` times."""
+
+    looks = 0
+
+    def get_node_ids(self):
+        self.looks -= 1
+        return [] if self.looks > 0 else super().get_node_ids()
+
+
+def test_a_round_waits_for_somebody_to_be_connected(tiny):
+    grid = tiny.grid(Gone)
+    with tiny.shared(grid) as federation:
+        grid.looks = 20
+        _, notes = train(federation, grid, 1, deadline=30.0)
+    assert set(outcomes(notes[0]).values()) == {"answered"}
+
+
+def test_a_training_that_nobody_answers_ends_and_can_go_on(tiny):
+    grid = tiny.grid(Gone)
+    with tiny.shared(grid) as federation:
+        train(federation, grid, 1)
+        grid.looks = 10**9
+        with pytest.raises(FederationError, match="nobody answered in 10 rounds, up to round 11"):
+            train(federation, grid, 40, deadline=0.01)
+        grid.looks = 0
+        _, notes = train(federation, grid, 12)
+    assert [note["round"] for note in notes] == [12]
+    assert {(s["outcome"], s["straggler_prob"]) for s in notes[0]["sites"]} == {("answered", 1 / 3)}
 
 
 # Settings and results
@@ -559,6 +672,8 @@ def test_an_adaptive_deadline_is_neither_short_nor_endless(tiny, slow):
         ({"warm": True}, "warm needs an estimator that remembers"),
         ({"straggler_prob": 1.0}, "straggler_prob must be in"),
         ({"learning_rate": 0}, "learning_rate must be > 0"),
+        ({"estimator": "memory", "warm": "false"}, "warm must be true or false, got 'false'"),
+        ({"learning_rate": "fast"}, "learning_rate must be a real number"),
         ({"local_steps": 0}, "local_steps must be an integer >= 1"),
     ],
 )
@@ -569,8 +684,10 @@ def test_settings_say_what_is_wrong(settings, message):
 
 def test_a_training_is_named_by_its_settings():
     plain = Settings()
-    assert plain.name(1) == Settings().name(1)
-    assert plain.name(1).startswith("epoch1-equal-split-coded-sum-")
+    assert plain.name(1, {}) == Settings(learning_rate=1, seed=np.int64(0)).name(1, {})
+    assert plain.name(1, {}).startswith("epoch1-equal-split-coded-sum-")
+    assert plain.name(1, {"lr": 0.1, "b": 2}) == plain.name(1, {"b": 2, "lr": 0.1})
+    assert len({plain.name(1, config) for config in ({}, {"lr": 0.1}, {"lr": 0.2})}) == 3
     others = [
         Settings(learning_rate=0.5),
         Settings(stragglers=Bernoulli(0.5)),
@@ -578,8 +695,8 @@ def test_a_training_is_named_by_its_settings():
         Settings(stragglers=Trace(np.ones((2000, 2), bool))),
         Settings(stragglers=Trace(np.arange(4000).reshape(2000, 2) != 2001)),
     ]
-    assert len({settings.name(1) for settings in [plain, *others]}) == 6
-    assert Settings(straggler_prob=[0.5, 0.5]).name(1) == others[2].name(1)
+    assert len({settings.name(1, {}) for settings in [plain, *others]}) == 6
+    assert Settings(straggler_prob=[0.5, 0.5]).name(1, {}) == others[2].name(1, {})
 
 
 def test_results_hold_every_round_and_every_answer(tiny):

@@ -14,6 +14,7 @@ from tests.federate.tiny import (
     BETA,
     Counting,
     P,
+    Tampered,
     Tiny,
     answers_at,
     initial,
@@ -49,7 +50,8 @@ def test_withdrawn_examples_are_gone_everywhere(tiny, rows):
         first = federation.commit
         tiny.withdraw("b", *rows)
         _, notes = train(federation, grid, 4)
-        assert [outcomes(note)["b"] for note in notes] == ["withdrew examples", "answered"]
+        assert [note["commit"] for note in notes] == [[1, 1], [1, 1]]
+        assert [outcomes(note)["b"] for note in notes] == ["answered", "answered"]
         assert federation.commit.order == (1, 1)
         assert federation.commit.n_examples == first.n_examples - len(rows)
         check_agreement(tiny, federation, grid, {"b": set(rows)})
@@ -67,6 +69,35 @@ def test_withdrawn_examples_are_gone_everywhere(tiny, rows):
         )
     assert sum(entry.examples for entry in tiny.events("b", "withdrawn")) == len(rows)
     assert len(tiny.events("a", "commit")) == 2
+
+
+def test_no_answer_counts_that_holds_what_its_owner_took_back(tiny):
+    grid = tiny.grid()
+    with tiny.shared(grid) as federation:
+        train(federation, grid, 1, straggler_prob=0.0, seed=1)
+        tiny.withdraw("b", 0, 2)
+        model, _ = train(federation, grid, 1, straggler_prob=0.0, seed=2)
+        M = federation.commit.n_examples
+    left = tiny.full_gradient({"b": {0, 2}}, np.zeros_like(BETA))
+    np.testing.assert_allclose(model, -0.5 / M * left, rtol=1e-12)
+
+
+def test_a_round_in_which_withdrawals_never_end_leaves_the_model(tiny):
+    grid = tiny.grid(Tampered)
+    rows = iter(range(6))
+
+    def tamper(site, _message, reply):
+        if site == "a":  # b answers after it, and has something new to take back each time
+            tiny.withdraw("b", next(rows))
+        return reply
+
+    with tiny.shared(grid) as federation:
+        before, _ = train(federation, grid, 1)
+        grid.tamper = tamper
+        model, notes = train(federation, grid, 2)
+        assert federation.commit.order == (1, 4)
+    assert model.tobytes() == before.tobytes()
+    assert outcomes(notes[0]) == {**dict.fromkeys("acd", "outdated"), "b": "withdrew examples"}
 
 
 def test_several_sites_withdraw_at_once(tiny):
@@ -100,8 +131,7 @@ def test_a_site_that_withdraws_everything_leaves(tiny):
         with tiny.store("b") as store:
             store.withdraw_all()
         _, notes = train(federation, grid, 4)
-        assert outcomes(notes[0])["b"] == "SiteWithdrew"
-        assert "b" not in outcomes(notes[1])
+        assert set(outcomes(notes[0])) == set("acd")
         assert federation.commit.present == (True, False, True, True)
         check_agreement(tiny, federation, grid, {})
         identity = federation.commit.members[1].identity
@@ -158,6 +188,14 @@ def test_a_site_that_was_let_go_and_is_there_deletes_what_others_gave_it(tiny):
     assert tiny.events("c", "deleted")
 
 
+def test_a_site_without_which_a_new_exchange_was_made_is_told_once(tiny):
+    tiny.run(1)
+    tiny.run(1, grid=tiny.grid(without="d"), sharing={"reshare": True})
+    grid = tiny.grid(Counting)
+    tiny.run(3, grid=grid)
+    assert grid.sent.count(("d", "train")) == 1
+
+
 def test_a_site_that_missed_the_commit_catches_up(tiny):
     with tiny.shared() as federation:
         first = federation.commit
@@ -202,14 +240,17 @@ def test_an_absent_holder_does_not_count_until_it_has_applied_the_withdrawal(tin
 
 
 def test_memory_is_reset_for_the_holders_of_what_left_alone(tiny):
-    grid = tiny.grid()
+    grid = tiny.grid(Tampered)
     with tiny.shared(grid) as federation:
-        settings = {"estimator": "memory", "warm": True, "straggler_prob": 0.2}
+        settings = {"estimator": "memory", "warm": True, "straggler_prob": 0.2, "deadline": 0.1}
         train(federation, grid, 2, **settings)
         before = federation.state.newest_checkpoint("epoch1")["memory"]
         assert before.any(axis=1).all()
         tiny.withdraw("b", 0)
         first = federation.commit
+        grid.tamper = lambda _site, message, reply: (  # nobody answers under the next commit
+            reply if wire.fields(message)["commit"] == first.record else None
+        )
         train(federation, grid, 3, **settings)
         after = federation.state.newest_checkpoint("epoch1")["memory"]
         affected = holders_of_what_left(first, federation.commit)

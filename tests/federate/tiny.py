@@ -289,6 +289,7 @@ def train(
     num_rounds: int,
     *,
     model: ArrayRecord | None = None,
+    config: ConfigRecord | None = None,
     evaluate_fn: Any = None,
     **settings: Any,
 ) -> tuple[np.ndarray, list[dict[str, Any]]]:
@@ -301,6 +302,7 @@ def train(
             grid,
             model or initial(),
             num_rounds,
+            config,
             evaluate_fn=evaluate_fn,
             on_round=notes.append,
         ),

@@ -5,6 +5,10 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
+import re
+import shlex
+import sys
+import time
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +21,7 @@ from rich.table import Table
 from fedcommons.cli import exit_codes, federate_demo, federate_deploy
 from fedcommons.cli.extras import need_flower
 from fedcommons.cli.options import AsJson
-from fedcommons.errors import ArgumentError
+from fedcommons.errors import ArgumentError, StoreError
 
 if TYPE_CHECKING:
     from fedcommons.federate.store import Store
@@ -34,6 +38,7 @@ app.command("tls")(federate_deploy.tls)
 app.command("node-key")(federate_deploy.node_key)
 app.command("proxy")(federate_deploy.proxy)
 
+PAIR = re.compile(r"""(?:"[^"]*"|'[^']*'|[^\s"'])+""")  # spaces in quotes belong to a value
 StoreFolder = Annotated[Path, typer.Argument(help="The folder of a site's store.")]
 
 
@@ -55,7 +60,7 @@ def new(
         return
     for path in files:
         typer.echo(str(path))
-    typer.echo(f"Try it: fedcommons federate run {folder}")
+    typer.echo(f"Try it: fedcommons federate run {shlex.quote(str(folder))}")
 
 
 @app.command()
@@ -65,27 +70,41 @@ def run(
     run_config: Annotated[
         str, typer.Option(help="Changes to the run config, as for flwr run: 'num-rounds=50'.")
     ] = "",
+    as_json: AsJson = False,
 ) -> None:
     """Run a Flower app in one process: the real server and client apps, no network.
 
     Example: fedcommons federate run hospitals --run-config 'num-rounds=50 rehearse-stragglers=0.5'
     """
     need_flower()
+    from flwr.common.logger import update_console_handler
+
     from fedcommons.federate.local_app import run_app
 
     if sites < 2:
         raise ArgumentError(f"sites must be at least 2, got {sites}")
-    try:
-        run_app(folder, sites, parse_config(run_config))
+    update_console_handler(colored=sys.stderr.isatty())
+    start = time.monotonic()
+    try:  # what the app prints is no JSON
+        with contextlib.redirect_stdout(sys.stderr if as_json else sys.stdout):
+            grid = run_app(folder, sites, parse_config(run_config))
     except KeyboardInterrupt:
         typer.echo("fedcommons: interrupted; give the same command again to go on", err=True)
         raise typer.Exit(exit_codes.INTERRUPTED) from None
+    if as_json:
+        found = {
+            "sites": sites,
+            "seconds": round(time.monotonic() - start, 3),
+            "bytes": grid.n_bytes,
+            "state_dir": grid.run_config.get("state-dir"),
+        }
+        typer.echo(json.dumps(found, indent=2))
 
 
 def parse_config(text: str) -> dict[str, Any]:
     """key=value pairs with spaces between, values as in TOML."""
     pairs: dict[str, Any] = {}
-    for part in text.split():
+    for part in PAIR.findall(text):
         key, sign, value = part.partition("=")
         try:
             pairs[key] = tomllib.loads(f"value = {value}")["value"]
@@ -189,7 +208,9 @@ def withdraw(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Take examples back: from the next round on nobody trains on them, and holders delete them.
+    """Take examples back: nobody trains on them any more, and holders delete them.
+
+    It takes effect in the next round in which the site is heard.
 
     Example: fedcommons federate withdraw /srv/hospital-a/store --rows 17,42
     """
@@ -202,12 +223,17 @@ def withdraw(
         raise ArgumentError("rows or --all must be given, one of them")
     try:
         numbers = np.array([int(row) for row in rows.split(",") if row], np.int64)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise ArgumentError(f"rows must be integers with commas between, got {rows!r}") from None
+    if not everything and not len(numbers):
+        raise ArgumentError(f"rows must name one row at least, got {rows!r}")
     with _opened(folder) as store:
         if everything:
+            if store.federation is None:
+                raise StoreError(f"store {folder} was never in a federation: nothing to withdraw")
             store.withdraw_all()
             said = "everything is withdrawn"
         else:
             said = f"{own_rows.withdraw(store, numbers)} examples are withdrawn"
-    typer.echo(json.dumps({"withdrawn": said}) if as_json else f"{said}, from the next round on")
+    when = "from the next round on in which this site is heard"
+    typer.echo(json.dumps({"withdrawn": said}) if as_json else f"{said}, {when}")

@@ -66,11 +66,19 @@ def proxy(
     from fedcommons.federate.certificates import Tls
     from fedcommons.federate.fleet_proxy import serve
 
-    host, colon, port = listen.rpartition(":")
-    if not colon or not port.isdigit():
-        raise ArgumentError(f"listen must be an address and a port, as in 0.0.0.0:9092: {listen!r}")
+    host, port = _address("listen", listen)
+    _address("superlink", superlink)
     files = Tls(tls_folder / "ca.pem", tls_folder / "server.pem", tls_folder / "server.key")
     missing = [str(file) for file in (files.ca, files.certificate, files.key) if not file.exists()]
     if missing:
         raise ArgumentError(f"tls must be a folder that `federate tls` wrote, without {missing[0]}")
-    serve(host, int(port), superlink, files)
+    serve(host, port, superlink, files)
+
+
+def _address(name: str, text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 2**16):
+        raise ArgumentError(
+            f"{name} must be an address and a port up to 65535, as in 0.0.0.0:9092, got {text!r}"
+        )
+    return host, int(port)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from logging import WARNING
@@ -25,8 +26,15 @@ from fedcommons.federate.withdrawals import Withdrawn
 
 SHORTEST_DEADLINE, LONGEST_DEADLINE = 5.0, 600.0
 FIRST_DEADLINE = 120.0  # of an adaptive one, before anything is known
+LATE_FACTOR = 1.5  # a missed deadline counts as an answer that took so much longer
+MOST_LATE = 3  # deadlines in a row that a site may miss before nobody waits longer for its sake
+LATE = ("no answer", "too late")
 LARGEST_OWNER_SHARE = 1e6
-ADVICE = {"DataChanged": ": its data changed since the exchange, reshare = true takes them in"}
+ADVICE = {
+    "DataChanged": ": its data changed since the exchange, reshare = true takes them in",
+    "LocalStepsIgnored": ": its training function returns a gradient; with several local steps or "
+    "batches it must loop over site.batches and return the trained arrays",
+}
 
 
 @dataclass(slots=True)
@@ -49,6 +57,11 @@ class Heard:
         self.outcomes[place] = why
         log(WARNING, "%s: %s%s", site, why, ADVICE.get(why, ""))
 
+    def outdated(self) -> Heard:
+        """The same without the answers: the commit that they were given under has been replaced."""
+        outcomes = ["outdated" if what == "answered" else what for what in self.outcomes]
+        return Heard(np.zeros_like(self.answers), np.zeros_like(self.answered), outcomes)
+
 
 class Inquiry:
     """Asks the sites of a federation. Whatever a reply holds, the others' still count."""
@@ -63,10 +76,11 @@ class Inquiry:
     ) -> None:
         self.federation, self.layout, self.settings = federation, layout, settings
         self.deadline, self.config = deadline, config
-        self._answer_seconds: list[float] = []
+        self._answer_seconds: list[tuple[int, float]] = []  # by node
+        self._late: dict[int, int] = {}  # by node, how many deadlines in a row it missed
         self._digest = b""  # of the commit that the following is of
         self._coverage: dict[int, float] = {}  # sites under it, and their sums of 1/d_j
-        self._dismissed: set[int] = set()
+        self._dismissed: set[str] = set()
 
     @property
     def commit(self) -> Commit:
@@ -117,7 +131,8 @@ class Inquiry:
         members, meeting = self.commit.members, self.federation.meeting
         if self._digest != self.commit.digest:
             self._digest, self._coverage = self.commit.digest, {}
-        meeting.ask_newcomers(grid)
+        seconds = self.seconds
+        self._await_somebody(grid, [members[place].identity for place in np.flatnonzero(asked)])
         self._dismiss(grid)
         size = len(self.layout.vector(model))
         heard = Heard(
@@ -137,9 +152,7 @@ class Inquiry:
             node: self._request(place, model, round_number, task)
             for node, place in place_of.items()
         }
-        replies = wire.ask(
-            grid, contents, "train", seconds=self.seconds, on_reply=self._note_seconds
-        )
+        replies = wire.ask(grid, contents, "train", seconds=seconds, on_reply=self._note_seconds)
         good = {}
         for node, place in place_of.items():
             why = wire.failure(replies.get(node))
@@ -147,20 +160,42 @@ class Inquiry:
                 good[place] = replies[node]
                 continue
             heard.refuse(place, members[place].site, why)
+            if why in LATE:
+                self._note_late(node, seconds)
             if why == "SiteWithdrew":
                 heard.left.add(place)
         return heard, good
 
+    def _await_somebody(self, grid: Grid, identities: list[str]) -> None:
+        """Look who is connected, until the deadline if it is none of these."""
+        meeting, end = self.federation.meeting, time.monotonic() + self.seconds
+        meeting.ask_newcomers(grid)
+        while identities and all(meeting.node(identity) is None for identity in identities):
+            if (left := end - time.monotonic()) <= 0:
+                break
+            time.sleep(min(wire.POLL_SECONDS, left))
+            meeting.ask_newcomers(grid)
+
     def _dismiss(self, grid: Grid) -> None:
-        """Tell sites that left, where they can be reached: they delete what others gave them."""
-        content = wire.content({"commit": self.commit.record})
-        for place, member in enumerate(self.commit.members):
-            node = self.federation.meeting.node(member.identity)
-            if self.commit.present[place] or node is None or place in self._dismissed:
+        """Tell sites that have no part any more, once: they delete what others gave them.
+
+        They left, or a new exchange was made without them and they are under an older commit.
+        """
+        meeting, commit = self.federation.meeting, self.commit
+        content = wire.content({"commit": commit.record})
+        gone = {m.identity for i, m in enumerate(commit.members) if not commit.present[i]}
+        left_out = {
+            identity
+            for identity, known in meeting.commits.items()
+            if known.order < commit.order and all(m.identity != identity for m in commit.members)
+        }
+        for identity in sorted((gone | left_out) - self._dismissed):
+            node = meeting.node(identity)
+            if node is None:
                 continue
             message = Message(content, dst_node_id=node, message_type="train", ttl=self.seconds)
             grid.push_messages([message])  # what it answers does not matter
-            self._dismissed.add(place)
+            self._dismissed.add(identity)
 
     def _request(self, place: int, model: ArrayRecord, round_number: int, task: str) -> RecordDict:
         fields: dict[str, Any] = {
@@ -185,12 +220,24 @@ class Inquiry:
             return float(self.deadline)
         if not self._answer_seconds:
             return FIRST_DEADLINE
-        usual = float(np.quantile(self._answer_seconds[-100:], 0.9))
+        waited_for = [
+            seconds
+            for node, seconds in self._answer_seconds[-100:]
+            if self._late.get(node, 0) <= MOST_LATE
+        ]
+        if not waited_for:
+            return LONGEST_DEADLINE
+        usual = float(np.quantile(waited_for, 0.9))
         return min(max(1.5 * usual + 2, SHORTEST_DEADLINE), LONGEST_DEADLINE)
 
-    def _note_seconds(self, _node: int, reply: Message, seconds: float) -> None:
+    def _note_seconds(self, node: int, reply: Message, seconds: float) -> None:
         if not reply.has_error():
-            self._answer_seconds.append(seconds)
+            self._late[node] = 0
+            self._answer_seconds.append((node, seconds))
+
+    def _note_late(self, node: int, seconds: float) -> None:
+        self._late[node] = self._late.get(node, 0) + 1
+        self._answer_seconds.append((node, LATE_FACTOR * seconds))
 
     def _checked(self, reply: Message, place: int, round_number: int) -> Mapping[str, Any]:
         """The fields of a reply to this message, from this site, under this commit."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +15,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from fedcommons.errors import FederationError
+from fedcommons.errors import ArgumentError, FederationError
 
 AUTHORITY_DAYS, SERVER_DAYS = 3650, 397
+DNS_NAME = re.compile(r"(\*\.)?[A-Za-z0-9]([A-Za-z0-9.-]{0,250}[A-Za-z0-9])?")
 LOOPBACK = ("localhost", "127.0.0.1")
 
 
@@ -35,22 +37,36 @@ def write_tls(folder: Path, hosts: Sequence[str] = ()) -> Tls:
     `ca.pem` and `ca.key` are the authority, kept for the next certificate; `server.pem` and
     `server.key` are replaced.
     """
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    names = [_name(host) for host in dict.fromkeys((*hosts, *LOOPBACK))]
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return _write_tls(folder, names)
+    except OSError as error:
+        raise FederationError(f"{folder} cannot be written: {error}") from None
+
+
+def _write_tls(folder: Path, names: list[x509.GeneralName]) -> Tls:
     tls = Tls(folder / "ca.pem", folder / "server.pem", folder / "server.key")
     ca_key_file = folder / "ca.key"
     if tls.ca.exists() != ca_key_file.exists():
         raise FederationError(f"{folder} must hold both ca.pem and ca.key, or neither")
     if not tls.ca.exists():
         _make_authority(tls.ca, ca_key_file)
-    authority = x509.load_pem_x509_certificate(tls.ca.read_bytes())
-    ca_key = serialization.load_pem_private_key(ca_key_file.read_bytes(), None)
-    if not isinstance(ca_key, ec.EllipticCurvePrivateKey):
+    try:
+        authority = x509.load_pem_x509_certificate(tls.ca.read_bytes())
+        ca_key = serialization.load_pem_private_key(ca_key_file.read_bytes(), None)
+    except (ValueError, TypeError) as error:
+        raise FederationError(f"ca.pem or ca.key in {folder} is damaged: {error}") from None
+    if (
+        not isinstance(ca_key, ec.EllipticCurvePrivateKey)
+        or ca_key.public_key() != authority.public_key()
+    ):
         raise FederationError(f"{ca_key_file} must be the elliptic-curve key of ca.pem")
     key = ec.generate_private_key(ec.SECP384R1())
-    names = dict.fromkeys((*hosts, *LOOPBACK))
     certificate = (
-        _certificate(next(iter(names)), key.public_key(), authority.subject, SERVER_DAYS)
-        .add_extension(x509.SubjectAlternativeName([_name(host) for host in names]), critical=False)
+        # A common name has 64 characters at most; the hosts are in the alternative names.
+        _certificate("fedcommons server", key.public_key(), authority.subject, SERVER_DAYS)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False
@@ -64,17 +80,22 @@ def write_tls(folder: Path, hosts: Sequence[str] = ()) -> Tls:
 
 def write_node_key(path: Path) -> Path:
     """A SuperNode's P-384 key in OpenSSH format, and beside it the public half: its path."""
-    if path.exists():
-        raise FederationError(f"{path} exists already: a SuperNode keeps its key")
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    key = ec.generate_private_key(ec.SECP384R1())
-    _write_key(path, key, serialization.PrivateFormat.OpenSSH)
+    if not path.name or path.suffix == ".pub":
+        raise ArgumentError(f"the private key's file must not end in .pub, got {str(path)!r}")
     public = path.with_suffix(".pub")
-    public.write_bytes(
-        key.public_key().public_bytes(
-            serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-        )
+    key = ec.generate_private_key(ec.SECP384R1())
+    encoded = key.public_key().public_bytes(
+        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
     )
+    try:
+        for file in (path, public):
+            if os.path.lexists(file):
+                raise FederationError(f"{file} exists already: a SuperNode keeps its key")
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _write_key(path, key, serialization.PrivateFormat.OpenSSH)
+        public.write_bytes(encoded)
+    except OSError as error:
+        raise FederationError(f"{path} cannot be written: {error}") from None
     return public
 
 
@@ -123,7 +144,13 @@ def _name(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
-        return x509.DNSName(host)
+        pass
+    if not DNS_NAME.fullmatch(host):
+        raise ArgumentError(
+            "host must be an address or a name in ASCII (xn--... for others) of at most 252 "
+            f"characters, got {host!r}"
+        )
+    return x509.DNSName(host)
 
 
 def _write_key(

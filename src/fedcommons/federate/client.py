@@ -26,7 +26,7 @@ from fedcommons.federate.commits import Commit
 from fedcommons.federate.layout import Layout, numpy_of
 from fedcommons.federate.receipts import Receipt
 from fedcommons.federate.records import NAME
-from fedcommons.federate.refusals import MalformedRecord, PeersNotPinned
+from fedcommons.federate.refusals import LocalStepsIgnored, MalformedRecord, PeersNotPinned
 from fedcommons.federate.site import Site
 from fedcommons.federate.site_data import SPOOL, SiteData, load_site_data
 from fedcommons.federate.store import Store
@@ -229,7 +229,8 @@ class _Training:
 
         It may return the trained model ("arrays"), as any Flower app does: the answer is then n
         times how far it went down, for n examples and a loss that is a mean over them. Or it may
-        return the "gradient", the weighted sum over all examples. Nothing else leaves the site.
+        return the "gradient", the weighted sum over all examples, where one full step is asked
+        for. Nothing else leaves the site.
         """
         start = self.message.content.array_records["arrays"]
         n = len(view.y)
@@ -244,6 +245,8 @@ class _Training:
             raise FederationError("the training function must return content")
         records = reply.content.array_records
         if "gradient" in records:
+            if view.local_steps > 1 or view.batch_size:
+                raise LocalStepsIgnored("a gradient is one step on all examples")
             return records["gradient"]
         if Layout.of(records["arrays"]) != Layout.of(start):
             raise FederationError("the training function must return the arrays that it was given")

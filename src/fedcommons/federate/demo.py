@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fedcommons.errors import FederationError, ResultsError
-from fedcommons.federate import results
 from fedcommons.federate.deployment import Deployment
 from fedcommons.federate.new_app import write_app
 from fedcommons.federate.supervisor import Process
@@ -26,6 +27,7 @@ EVENTS = {  # what happens after a round
 }
 ROUND_SECONDS, SETUP_SECONDS = 120.0, 300.0  # longer than this is a failure
 POLL = 0.3
+MARK = ".demo"  # a file in the results folder of a demo, which the next one may replace
 
 Say = Callable[[str], None]
 OnRound = Callable[[dict[str, Any]], None]
@@ -61,21 +63,22 @@ def play(out: Path, *, rounds: int, seed: int, say: Say, on_round: OnRound) -> N
         if not ended.is_completed or folder is None:
             kept = _keep_logs(deployment, out)
             raise FederationError(f"the run is {ended.status}:\n{ended.log[-2000:]}\nlogs: {kept}")
+        (folder.parent / MARK).touch()
         shutil.rmtree(out, ignore_errors=True)
         out.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(folder.parent, out)
 
 
 def check_out(out: Path) -> None:
-    """The results folder must be new, empty, or that of an earlier federation."""
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
-        return
+    """The results folder must be new, empty, or that of an earlier demo; and can be written."""
     try:
-        known = json.loads((out / "run.json").read_text(encoding="utf-8"))["format"]
-    except (OSError, ValueError, KeyError, TypeError):
-        known = None
-    if known != results.FORMAT:
-        raise ResultsError(f"out must be new, empty or an earlier demo's folder, got {out}")
+        if out.exists() and not (out / MARK).exists() and any(out.iterdir()):
+            raise ResultsError(f"out must be new, empty or an earlier demo's folder, got {out}")
+        exists = next(path for path in (out, *out.absolute().parents) if path.exists())
+        with tempfile.TemporaryDirectory(dir=exists):
+            pass
+    except OSError as error:
+        raise ResultsError(f"out cannot be written: {error}") from None
 
 
 def history(state: Path) -> list[dict[str, Any]]:
@@ -142,7 +145,7 @@ class _Watch:
 
 def _keep_logs(deployment: Deployment, out: Path) -> Path:
     """The processes' logs, where they can be read after everything has ended."""
-    kept = out.with_name(f"{out.name}-logs")
-    shutil.rmtree(kept, ignore_errors=True)
+    names = (f"{out.name}-logs-{k}" for k in itertools.count(1))
+    kept = next(path for path in map(out.with_name, names) if not path.exists())
     shutil.copytree(deployment.logs, kept)
     return kept

@@ -34,6 +34,7 @@ class EmbeddedGrid(Grid):
         run_config: Mapping[str, Any],
     ) -> None:
         self.app = app
+        self.run_config = dict(run_config)
         self.run_id = next(_run_ids)
         self.contexts = {
             node: Context(self.run_id, node, dict(config), RecordDict(), dict(run_config))

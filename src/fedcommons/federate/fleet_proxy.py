@@ -21,6 +21,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from fedcommons.errors import FederationError
 from fedcommons.federate.certificates import Tls
 
 logger = logging.getLogger(__name__)
@@ -65,11 +66,14 @@ def fleet_only(superlink: str, tls: Tls) -> Starlette:
 
 def serve(host: str, port: int, superlink: str, tls: Tls) -> None:
     """Serve until the process is asked to end."""
-    uvicorn.run(
-        fleet_only(superlink, tls),
-        host=host,
-        port=port,
-        ssl_certfile=str(tls.certificate),
-        ssl_keyfile=str(tls.key),
-        access_log=False,
-    )
+    try:
+        uvicorn.run(
+            fleet_only(superlink, tls),
+            host=host,
+            port=port,
+            ssl_certfile=str(tls.certificate),
+            ssl_keyfile=str(tls.key),
+            access_log=False,
+        )
+    except OSError as error:  # of TLS too
+        raise FederationError(f"{host}:{port} cannot be served: {error}") from None

@@ -12,6 +12,8 @@ from flwr.app import Array, ArrayRecord
 from fedcommons.checks import FloatArray
 from fedcommons.federate.refusals import AnswerRefused
 
+RUNNING_STATISTICS = ("running_mean", "running_var")  # as torch's normalisation layers name them
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -22,6 +24,11 @@ class Layout:
     @classmethod
     def of(cls, record: ArrayRecord) -> Layout:
         return cls(tuple((name, tuple(a.shape), str(a.dtype)) for name, a in record.items()))
+
+    @property
+    def statistics(self) -> list[str]:
+        """Arrays that a torch module keeps of its batches: not trained, though floating."""
+        return [name for name, _, _ in self.arrays if name.split(".")[-1] in RUNNING_STATISTICS]
 
     def vector(self, record: ArrayRecord) -> FloatArray:
         """The trained arrays one after another, in float64; refused if they do not fit."""

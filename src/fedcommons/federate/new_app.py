@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import keyword
 import re
+import sys
 from importlib import resources
 from pathlib import Path
 from string import Template
@@ -10,6 +12,7 @@ from string import Template
 from fedcommons.errors import FederationError
 
 FILES = ("pyproject.toml", "README.md", "SITES.md")
+IMPORTED = ("fedcommons", "flwr", "numpy", "torch")  # by an app: it must not hide them
 MODULES = ("__init__", "server_app", "client_app", "data")
 
 
@@ -17,18 +20,21 @@ def write_app(folder: Path, *, torch: bool = False) -> list[Path]:
     """Write an app into a folder that is new or empty; the files."""
     folder = folder.resolve()
     package = re.sub(r"\W", "_", folder.name).lower()
-    if not package.isidentifier():
-        raise FederationError(f"the folder's name must begin with a letter, got {folder.name!r}")
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", package):
+        raise FederationError(
+            f"the folder's name must begin with a letter and be in ASCII, got {folder.name!r}"
+        )
+    if keyword.iskeyword(package) or package in {*sys.stdlib_module_names, *IMPORTED}:
+        raise FederationError(
+            f"the folder's name must be no word or module of Python, got {folder.name!r}"
+        )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise FederationError(f"{folder} must be new or an empty folder")
     values = {
-        "name": folder.name.lower().replace("_", "-"),
+        "name": package.strip("_").replace("_", "-"),
         "package": package,
         "state_dir": str(folder.with_name(f"{folder.name}-state")).replace("\\", "/"),
         "dependencies": '"fedcommons[flower,torch]"' if torch else '"fedcommons[flower]"',
-        # Sites that return trained models set their own step; the server then follows them all
-        # the way.
-        "learning_rate": "1.0" if torch else "0.1",
     }
     template = resources.files("fedcommons.federate") / "template"
     sources = {folder / name: template / f"{name}.tmpl" for name in FILES}

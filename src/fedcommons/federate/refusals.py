@@ -43,5 +43,9 @@ class SiteWithdrew(Refusal):
     """The site's operator withdrew everything."""
 
 
+class LocalStepsIgnored(Refusal):
+    """The training function returned a gradient where several steps or batches were asked for."""
+
+
 class AnswerRefused(Refusal):
     """An answer to a training message that must not count."""

@@ -5,13 +5,17 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from flwr.app import ArrayRecord
 
+from fedcommons.errors import ResultsError
 from fedcommons.federate import durable
+from fedcommons.npz import read_npz
 from fedcommons.simulate import provenance
+
+if TYPE_CHECKING:
+    from flwr.app import ArrayRecord
 
 FORMAT = "fedcommons.federation"
 VERSION = 1
@@ -25,18 +29,7 @@ def write(
     import pyarrow.parquet
 
     durable.make_folder(folder)
-    metrics = sorted({name for note in history for name in note["metrics"]})
-    rounds = [
-        {
-            "round": note["round"],
-            "seconds": note.get("seconds"),
-            "answered": sum(site["answered"] for site in note["sites"]),
-            "sites": len(note["sites"]),
-            **{name: note["metrics"].get(name) for name in metrics},
-        }
-        for note in history
-    ]
-    answers = [{"round": note["round"], **site} for note in history for site in note["sites"]]
+    rounds, answers = tables(history)
     for name, rows in (("rounds", rounds), ("answers", answers)):
         sink = io.BytesIO()
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), sink)
@@ -53,3 +46,33 @@ def write(
     }
     text = json.dumps(record, indent=2, allow_nan=False) + "\n"
     durable.write_file(folder / "run.json", text.encode(), "server.run")
+
+
+def tables(history: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The rows of rounds.parquet and answers.parquet, of what a training notes of its rounds."""
+    metrics = sorted({name for note in history for name in note["metrics"]})
+    rounds = [
+        {
+            "round": note["round"],
+            "seconds": note.get("seconds"),
+            "answered": sum(site["answered"] for site in note["sites"]),
+            "sites": len(note["sites"]),
+            **{name: note["metrics"].get(name) for name in metrics},
+        }
+        for note in history
+    ]
+    answers = [{"round": note["round"], **site} for note in history for site in note["sites"]]
+    return rounds, answers
+
+
+def unfinished(folder: Path) -> dict[str, Any] | None:
+    """The notes of a folder's checkpoint, if a run was interrupted that went on since run.json."""
+    checkpoint = folder / "checkpoint.npz"
+    if not checkpoint.exists():
+        return None
+    notes = json.loads(read_npz(checkpoint, ["notes"], ResultsError)["notes"].tobytes())
+    try:
+        written = json.loads((folder / "run.json").read_text(encoding="utf-8"))["rounds"]
+    except FileNotFoundError:
+        written = -1
+    return dict(notes) if notes["round"] > written else None

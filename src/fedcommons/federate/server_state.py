@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ from fedcommons.federate.commits import Commit
 from fedcommons.federate.receipts import Receipt
 from fedcommons.federate.records import Epoch
 from fedcommons.federate.refusals import Refusal
+
+ARRAYS = ("model", "missed", "rounds")  # of a checkpoint
+NOTES = ("round", "commit", "initial", "about", "rehearsed", "warmed", "layout", "history")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,17 +102,29 @@ class ServerState:
         try:
             with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
                 arrays: dict[str, Any] = {name: file[name] for name in file.files}
-            return {**arrays, "notes": json.loads(arrays["notes"].tobytes())}
+            notes = json.loads(arrays["notes"].tobytes())
+            missing = {*ARRAYS, *NOTES} - set(arrays) - set(notes)
+            if missing:
+                raise KeyError(f"without {', '.join(sorted(missing))}")
+            return {**arrays, "notes": notes}
         except FileNotFoundError:
             return None
         except (OSError, EOFError, ValueError, LookupError, zipfile.BadZipFile) as error:
             raise FederationError(f"{path} is damaged: {error}") from None
 
-    def newest_checkpoint(self, prefix: str) -> dict[str, Any] | None:
-        """The checkpoint that was written last, of the trainings whose name begins so."""
+    def newest_checkpoint(
+        self, prefix: str, where: Callable[[dict[str, Any]], bool] = lambda _notes: True
+    ) -> dict[str, Any] | None:
+        """The checkpoint that was written last, of the trainings whose name begins so.
+
+        Those whose notes are not as `where` wants them are passed over.
+        """
         paths = self.folder.glob(f"{prefix}*/checkpoint.npz")
-        newest = max(paths, key=lambda path: path.stat().st_mtime_ns, default=None)
-        return None if newest is None else self.checkpoint(newest.parent.name)
+        for path in sorted(paths, key=lambda path: path.stat().st_mtime_ns, reverse=True):
+            saved = self.checkpoint(path.parent.name)
+            if saved is not None and where(saved["notes"]):
+                return saved
+        return None
 
     def save_checkpoint(
         self, training: str, notes: dict[str, Any], **arrays: npt.NDArray[Any]

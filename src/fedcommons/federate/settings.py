@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -48,26 +50,35 @@ class Settings:
             raise ArgumentError(f"estimator must be one of {names}, got {self.estimator!r}")
         if self.code not in CODES:
             raise ArgumentError(f"code must be one of {', '.join(CODES)}, got {self.code!r}")
+        known_as = {  # in one form each: the name of a training goes by them
+            "warm": checks.boolean("warm", self.warm),
+            "learning_rate": checks.positive("learning_rate", self.learning_rate),
+            "decay": checks.positive("decay", self.decay),
+            "local_steps": checks.integer("local_steps", self.local_steps, low=1),
+            "batch_size": checks.integer("batch_size", self.batch_size, low=0),
+            "seed": checks.integer("seed", self.seed, low=0),
+        }
+        for name, value in known_as.items():
+            object.__setattr__(self, name, value)
         if self.warm and not estimators.ESTIMATORS[self.estimator].remembers:
             raise ArgumentError(f"warm needs an estimator that remembers, got {self.estimator}")
         if self.straggler_prob is not None:
             p = checks.straggler_prob(self.straggler_prob, np.size(self.straggler_prob))
             one = np.ndim(self.straggler_prob) == 0
             object.__setattr__(self, "straggler_prob", float(p[0]) if one else tuple(p.tolist()))
-        checks.positive("learning_rate", self.learning_rate)
-        checks.positive("decay", self.decay)
-        checks.integer("local_steps", self.local_steps, low=1)
-        checks.integer("batch_size", self.batch_size, low=0)
-        checks.integer("seed", self.seed, low=0)
         if self.code == "owner-corrected" and (self.local_steps > 1 or self.batch_size):
             raise ArgumentError(
                 "code owner-corrected has negative weights, safe with full gradients and one local "
                 f"step only, got local_steps {self.local_steps}, batch_size {self.batch_size}"
             )
 
-    def name(self, epoch: int) -> str:
-        """A folder's name: readable, and another one for other settings."""
+    def name(self, epoch: int, config: Mapping[str, Any]) -> str:
+        """A folder's name: readable, and another one for other settings or another `config`.
+
+        `config` is what the server tells the sites' training functions.
+        """
         with np.printoptions(threshold=sys.maxsize):  # a recorded trace is spelt out
-            digest = hashlib.sha256(repr(self).encode()).hexdigest()[:8]
+            everything = repr((self, sorted(config.items())))
+        digest = hashlib.sha256(everything.encode()).hexdigest()[:8]
         warm = "-warm" if self.warm else ""
         return f"epoch{epoch}-{self.code}-{self.estimator.replace('_', '-')}{warm}-{digest}"

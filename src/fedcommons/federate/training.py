@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any, Literal
@@ -20,30 +19,21 @@ from flwr.serverapp.strategy import Result
 from fedcommons import checks, estimators
 from fedcommons.checks import BoolArray, FloatArray
 from fedcommons.errors import FederationError
-from fedcommons.federate import results
+from fedcommons.federate import results, round_notes
 from fedcommons.federate.answers import Heard, Inquiry
 from fedcommons.federate.commits import Commit
 from fedcommons.federate.coordinator import Federation
 from fedcommons.federate.layout import Layout
+from fedcommons.federate.progress import State, digest_of, reliability_of
 from fedcommons.federate.settings import Settings
 from fedcommons.federate.withdrawals import holders_of_what_left, withdraw
 from fedcommons.reliability import Reliability
 from fedcommons.streams import stream
 
+MOST_REPEATS = 3  # of a round in which examples are withdrawn
+MOST_SILENT_ROUNDS = 10  # in a row, in which nobody answers
+
 Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
-
-
-@dataclass(slots=True)
-class State:
-    """Where a training is: what a checkpoint holds. `commit` is the order of the last commit."""
-
-    round: int
-    model: ArrayRecord
-    memory: FloatArray | None
-    reliability: Reliability
-    commit: tuple[int, int]
-    warmed: bool = False
-    history: list[dict[str, Any]] = field(default_factory=list)
 
 
 class CodedSum:
@@ -64,9 +54,10 @@ class CodedSum:
         """`settings` are those of `Settings`; `deadline` is a round's limit in seconds.
 
         An adaptive deadline is one and a half times what nine of ten answers took in past rounds,
-        and two seconds more.
+        and two seconds more; who misses it counts as if it had taken half as long again.
         """
         self.federation = federation
+        self.config = ConfigRecord()
         self.settings = Settings(**settings)
         self.estimator = estimators.ESTIMATORS[self.settings.estimator]
         if deadline != "adaptive":
@@ -84,25 +75,46 @@ class CodedSum:
     ) -> Result:
         """Train up to `num_rounds` rounds in all; the final model, and metrics by round.
 
-        `train_config` reaches the training functions as "config"; `evaluate_fn(round, arrays)`
+        `train_config` reaches the training functions as "config"; another one is another training.
+        Going on needs the initial model that the training began with. `evaluate_fn(round, arrays)`
         is called on the initial model and after every round; `on_round` with each round's record.
         """
         num_rounds = checks.integer("num_rounds", num_rounds, low=0)
         self.layout = Layout.of(initial_arrays)
-        config = train_config or ConfigRecord()
-        inquiry = Inquiry(self.federation, self.layout, self.settings, self.deadline, config)
-        self._use_code(grid, inquiry, initial_arrays)
+        if self.layout.statistics:
+            raise FederationError(
+                f"the arrays must be trained by gradients, got {self.layout.statistics[0]}, which "
+                "is kept of batches: use GroupNorm or LayerNorm, or track_running_stats=False"
+            )
+        self.config = train_config or ConfigRecord()
+        inquiry = Inquiry(self.federation, self.layout, self.settings, self.deadline, self.config)
+        is_new = self.federation.state.checkpoint(self.name) is None
+        self._use_code(grid, inquiry, initial_arrays, is_new=is_new)
         state = self._begin(initial_arrays, evaluate_fn)
+        if state.round and num_rounds <= state.round:
+            log(
+                WARNING,
+                "nothing was trained: this training is at round %d, num_rounds is %d in all",
+                state.round,
+                num_rounds,
+            )
         absences = self._absences(num_rounds)
         if self.settings.warm and not state.warmed:
             self._warm_up(grid, inquiry, state)
+        silent = 0
         for t in range(state.round, num_rounds):
             note = self._round(grid, inquiry, state, t, absences)
             note["metrics"] = _metrics(evaluate_fn, t + 1, state.model)
             self._save(state)
-            _log_round(note, num_rounds)
+            round_notes.log_round(note, num_rounds)
             if on_round:
                 on_round(note)
+            silent = round_notes.silent(note, silent)
+            if silent == MOST_SILENT_ROUNDS:
+                raise FederationError(
+                    f"nobody answered in {silent} rounds, up to round {t + 1}: the model is as it "
+                    "was before them; give the same command again to go on"
+                )
         results.write(self.folder, self._describe(), state.history, state.model)
         return Result(
             arrays=state.model,
@@ -119,7 +131,7 @@ class CodedSum:
 
     @property
     def name(self) -> str:
-        return self.settings.name(self.commit.number)
+        return self.settings.name(self.commit.number, self.config)
 
     @property
     def folder(self) -> Path:
@@ -130,6 +142,7 @@ class CodedSum:
         return {
             "federation": self.federation.name,
             "settings": {n: str(getattr(self.settings, n)) for n in self.settings.__slots__},
+            "train_config": {name: str(value) for name, value in self.config.items()},
             "sites": [
                 {
                     "site": member.site,
@@ -157,7 +170,13 @@ class CodedSum:
             memory = estimators.start(self.estimator, N, len(self.layout.vector(initial)))
             first = {"round": 0, "metrics": _metrics(evaluate_fn, 0, initial), "sites": []}
             return State(
-                0, initial, memory, self._known_reliability(), self.commit.order, history=[first]
+                0,
+                initial,
+                memory,
+                self._known_reliability(),
+                self.commit.order,
+                digest_of(self.layout.vector(initial)),
+                history=[first],
             )
         notes = saved["notes"]
         if notes["layout"] != json.loads(json.dumps(self.layout.arrays)):
@@ -165,12 +184,19 @@ class CodedSum:
                 f"{self.folder} holds the training of another model: choose another state-dir, or "
                 "remove that folder"
             )
+        if notes["initial"] != digest_of(self.layout.vector(initial)):
+            raise FederationError(
+                f"{self.folder} holds a training that began with other values of the model: make "
+                "the same initial model in every run, by a seed perhaps, to go on; remove that "
+                "folder, or choose another state-dir, to begin with this one"
+            )
         state = State(
             notes["round"],
             self.layout.record(saved["model"], initial),
             saved.get("memory"),
-            replace(Reliability.start(N), missed=saved["missed"], rounds=saved["rounds"]),
+            reliability_of(N, saved),
             tuple(notes["commit"]),
+            notes["initial"],
             notes["warmed"],
             notes["history"],
         )
@@ -189,6 +215,9 @@ class CodedSum:
         notes = {
             "round": state.round,
             "commit": state.commit,
+            "initial": state.initial,
+            "about": self._describe(),
+            "rehearsed": self.settings.stragglers is not None,
             "warmed": state.warmed,
             "layout": self.layout.arrays,
             "history": state.history,
@@ -207,22 +236,31 @@ class CodedSum:
         state.commit = self.commit.order
 
     def _known_reliability(self) -> Reliability:
-        """What the newest training of this epoch learnt of the sites; nothing if there is none."""
-        start = Reliability.start(len(self.commit.members))
-        saved = self.federation.state.newest_checkpoint(f"epoch{self.commit.number}-")
-        if saved is None:
-            return start
-        return replace(start, missed=saved["missed"], rounds=saved["rounds"])
+        """What the newest training of this epoch learnt of the sites; nothing if there is none.
+
+        Rehearsed absences say nothing of a training that does not rehearse.
+        """
+        rehearses = self.settings.stragglers is not None
+        saved = self.federation.state.newest_checkpoint(
+            f"epoch{self.commit.number}-", lambda notes: rehearses or not notes["rehearsed"]
+        )
+        N = len(self.commit.members)
+        return Reliability.start(N) if saved is None else reliability_of(N, saved)
 
     # What a round goes by
 
-    def _use_code(self, grid: Grid, inquiry: Inquiry, initial: ArrayRecord) -> None:
-        """Commit to the code that is asked for, with what it needs."""
+    def _use_code(
+        self, grid: Grid, inquiry: Inquiry, initial: ArrayRecord, *, is_new: bool
+    ) -> None:
+        """Commit to the code that is asked for, with what it needs.
+
+        A training that goes on keeps the estimates of p that it split by.
+        """
         code, commit = self.settings.code, self.commit
         p, w = commit.straggler_prob, commit.owner_share
         if code != "reliability-split":
             p = None
-        elif p is None or self.settings.straggler_prob is not None:
+        elif p is None or is_new or self.settings.straggler_prob is not None:
             p = tuple(self._straggler_prob(self._known_reliability()).tolist())
         if code != "owner-corrected":
             w = None
@@ -249,97 +287,99 @@ class CodedSum:
     def _warm_up(self, grid: Grid, inquiry: Inquiry, state: State) -> None:
         """Memory from everybody's answer at the initial model; who is missing stays at 0."""
         everybody = np.array(self.commit.present)
-        heard = inquiry.answers(grid, state.model, 0, everybody)
+        heard = self._ask(grid, inquiry, state, 0, everybody)
         state.memory, state.warmed = heard.answers, True
-        self._recommit(state, heard)
         self._save(state)
         log(INFO, "memory is warm for %d of %d sites", heard.answered.sum(), everybody.sum())
+
+    def _ask(
+        self, grid: Grid, inquiry: Inquiry, state: State, round_number: int, asked: BoolArray
+    ) -> Heard:
+        """Answers of which none contains what was withdrawn, as far as its owner is heard.
+
+        Where a reply brings a withdrawal, the others' answers are of what it takes back: they are
+        dropped, and all are asked again under the next commit.
+        """
+        for _ in range(1 + MOST_REPEATS):
+            if not self.commit.n_examples:
+                raise FederationError("nothing is left to train on: all examples were withdrawn")
+            present = np.array(self.commit.present)
+            heard = inquiry.answers(grid, state.model, round_number, asked & present)
+            if not self._recommit(state, heard):
+                break
+            heard = heard.outdated()
+        return heard
 
     def _round(
         self, grid: Grid, inquiry: Inquiry, state: State, t: int, absences: BoolArray | None
     ) -> dict[str, Any]:
         """One round; what is noted of it."""
         start = time.monotonic()
+        asked = np.ones(len(self.commit.members), np.bool_) if absences is None else absences[t]
+        heard = self._ask(grid, inquiry, state, t + 1, asked)
         commit, present = self.commit, np.array(self.commit.present)
-        if not commit.n_examples:
-            raise FederationError("nothing is left to train on: all examples were withdrawn")
-        asked = present if absences is None else present & absences[t]
-        heard = inquiry.answers(grid, state.model, t + 1, asked)
         p = self._straggler_prob(state.reliability)  # of past rounds
-        if heard.answered.any():  # else the model stays as it is, whatever is remembered
+        # If nobody answers who was asked, the server is alone: the model stays as it is, whatever
+        # is remembered, and nothing is learnt of any site.
+        if heard.answered.any():
             self._step(state, heard, p, t)
         before, state.round = state.reliability, t + 1
-        state.reliability = before.observe(heard.answered | ~present)
-        sites = [
-            {
-                "site": commit.members[i].site,
-                "answered": bool(heard.answered[i]),
-                "outcome": heard.outcomes[i],
-                "straggler_prob": float(p[i]),
-            }
-            for i in np.flatnonzero(present)
-        ]
-        seconds = round(time.monotonic() - start, 3)
-        note = {"round": t + 1, "seconds": seconds, "commit": list(commit.order), "sites": sites}
+        if heard.answered.any() or not (asked & present).any():
+            state.reliability = before.observe(heard.answered | ~present)
+        note = {
+            "round": t + 1,
+            "seconds": round(time.monotonic() - start, 3),
+            "commit": list(commit.order),
+            "sites": round_notes.by_site(commit, heard, p),
+        }
         state.history.append(note)
-        self._recommit(state, heard)
         for i in np.flatnonzero(state.reliability.at_cap & ~before.at_cap & present):
             log(WARNING, "%s hardly ever answers: consider leave", commit.members[i].site)
         return note
 
     def _step(self, state: State, heard: Heard, p: FloatArray, t: int) -> None:
         """Move the model along the estimate."""
-        estimate, state.memory = estimators.estimate(
-            self.estimator, state.memory, heard.answers, heard.answered, p
-        )
-        step = self.settings.learning_rate * self.settings.decay**t / self.commit.n_examples
-        with np.errstate(over="ignore"):  # noticed below
-            moved = self.layout.vector(state.model) - step * estimate
-            state.model = self.layout.record(moved, state.model)
-        if not np.isfinite(self.layout.vector(state.model)).all():
-            raise FederationError(
-                f"the model is not finite any more after round {t + 1}: learning_rate must be "
-                f"smaller than {self.settings.learning_rate:g}"
+        here = np.array(self.commit.present)
+        memory = None if state.memory is None else state.memory[here]
+        with np.errstate(over="ignore", invalid="ignore"):  # noticed below
+            estimate, memory = estimators.estimate(
+                self.estimator, memory, heard.answers[here], heard.answered[here], p[here]
             )
+        if state.memory is not None:
+            state.memory[here] = memory
+        step = self.settings.learning_rate * self.settings.decay**t / self.commit.n_examples
+        with np.errstate(over="ignore", invalid="ignore"):  # noticed below
+            moved = self.layout.vector(state.model) - step * estimate
+            model = self.layout.record(moved, state.model)
+        if not np.isfinite(self.layout.vector(model)).all():
+            sizes = np.abs(heard.answers).max(axis=1)
+            largest, usual = int(sizes.argmax()), np.median(sizes[heard.answered])
+            raise FederationError(
+                f"the model is not finite any more after round {t + 1}, with learning_rate "
+                f"{self.settings.learning_rate:g} and answers of up to {sizes[largest]:.3g}, by "
+                f"{self.commit.members[largest].site} (the median site's: {usual:.3g}); "
+                f"the model of round {t} is kept"
+            )
+        state.model = model
 
-    def _recommit(self, state: State, heard: Heard) -> None:
-        """Commit anew if sites withdrew examples or everything."""
+    def _recommit(self, state: State, heard: Heard) -> bool:
+        """Commit anew if sites withdrew examples or everything; whether they did."""
         commit = self.commit
         for place, taken_back in heard.taken_back.items():
             commit = withdraw(commit, place, taken_back)
         for place in sorted(heard.left):
             if commit.present[place]:
                 commit = commit.without(place)
-        if commit.order != self.commit.order:
+        is_new = commit.order != self.commit.order
+        if is_new:
             self.federation.record(commit)
             log(
                 INFO, "examples were withdrawn: commit %s, %d left", commit.order, commit.n_examples
             )
         self._forget(state)
+        return is_new
 
 
 def _metrics(evaluate_fn: Evaluate | None, round_number: int, model: ArrayRecord) -> dict[str, Any]:
     found = evaluate_fn(round_number, model) if evaluate_fn else None
     return {} if found is None else dict(found)
-
-
-def _log_round(note: dict[str, Any], num_rounds: int) -> None:
-    """One line: metrics, how many answered, who did not and why, and the p of each site."""
-    sites = note["sites"]
-    metrics = "".join(
-        f"{name} {value:.4f}, "
-        for name, value in note["metrics"].items()
-        if isinstance(value, float | int)
-    )
-    missing = [f"{s['site']} ({s['outcome']})" for s in sites if not s["answered"]]
-    log(
-        INFO,
-        "round %d/%d: %s%d of %d answered%s; p %s",
-        note["round"],
-        num_rounds,
-        metrics,
-        len(sites) - len(missing),
-        len(sites),
-        f", not {', '.join(missing)}" if missing else "",
-        " ".join(f"{s['straggler_prob']:.2f}" for s in sites),
-    )

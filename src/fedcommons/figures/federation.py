@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import math
 import string
 from importlib import resources
 from pathlib import Path
@@ -14,33 +15,43 @@ import pyarrow.parquet
 from matplotlib.ticker import MaxNLocator
 
 from fedcommons.errors import ResultsError
+from fedcommons.federate import results
 
-FORMAT = "fedcommons.federation"
 WIDTH, HEIGHT, LEFT, BOTTOM = 720, 260, 46, 30
 
 
 def is_federation(folder: Path) -> bool:
     """Whether a results folder is that of a federation's training."""
     try:
-        return bool(json.loads((folder / "run.json").read_text())["format"] == FORMAT)
+        return bool(json.loads((folder / "run.json").read_text())["format"] == results.FORMAT)
+    except FileNotFoundError:
+        return (folder / "checkpoint.npz").exists()
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
 
 def write_page(folder: Path) -> Path:
-    """Write report.html from the folder's tables; its path."""
+    """Write report.html from the folder's tables, or an interrupted run's checkpoint; its path."""
     try:
-        record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-        rounds, answers = (
-            pyarrow.parquet.read_table(folder / f"{name}.parquet").to_pylist()
-            for name in ("rounds", "answers")
-        )
-        page = render(record, rounds, answers)
+        page = render(*_read(folder))
     except (OSError, ValueError, KeyError, TypeError, pyarrow.ArrowException) as error:
         raise ResultsError(f"{folder} cannot be read as a federation's results: {error}") from None
     path = folder / "report.html"
     path.write_text(page, encoding="utf-8")
     return path
+
+
+def _read(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]:
+    """What was run, its rounds and its answers."""
+    if notes := results.unfinished(folder):
+        record = {**notes["about"], "rounds": notes["round"], "versions": {}}
+        return record, *results.tables(notes["history"])
+    record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    rounds, answers = (
+        pyarrow.parquet.read_table(folder / f"{name}.parquet").to_pylist()
+        for name in ("rounds", "answers")
+    )
+    return record, rounds, answers
 
 
 def render(
@@ -50,7 +61,7 @@ def render(
     source = resources.files("fedcommons.figures")
     template = string.Template((source / "federation_template.html").read_text())
     known = {"round", "seconds", "answered", "sites"}
-    metrics = [name for name in rounds[-1] if name not in known and rounds[-1][name] is not None]
+    metrics = [name for name in rounds[-1] if name not in known and _is_number(rounds[-1][name])]
     n_answers = sum(answer["answered"] for answer in answers)
     return template.substitute(
         css=(source / "page.css").read_text(),
@@ -69,9 +80,13 @@ def render(
     )
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
 def _chart(name: str, rounds: list[dict[str, Any]]) -> str:
     """A line over the rounds, with a point and its value for each."""
-    points = [(row["round"], float(row[name])) for row in rounds if row.get(name) is not None]
+    points = [(row["round"], float(row[name])) for row in rounds if _is_number(row.get(name))]
     values = [value for _, value in points]
     ticks = [float(v) for v in MaxNLocator(5).tick_values(min(values), max(values))]
     low, high = ticks[0], ticks[-1]
