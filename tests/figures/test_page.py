@@ -72,6 +72,7 @@ CLAIMS = {
             "claim": f"Claim {k} {HOSTILE}",
             "where": "Section IV",
             "statistic": "a paired difference",
+            "fixed_beforehand": k != 1,
             "verdict": verdict,
             "evidence": f"evidence {k}",
             "components": [
@@ -329,6 +330,7 @@ def test_all_claims_are_shown_with_their_verdicts(page):
         for text in (claim["claim"], claim["verdict"], claim["statistic"], claim["evidence"]):
             assert text in words
         assert row.locator("table td").all_inner_texts() == ["a part", "−0.25", "–", "∞"]
+        assert ("set after a first result" in words) != claim["fixed_beforehand"]
 
 
 @pytest.mark.parametrize("width", [360, 768])

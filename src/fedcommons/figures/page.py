@@ -38,6 +38,7 @@ VERDICTS = {  # a sign as well as a colour
     "does not hold": ("✗", "fails"),
     "undecided": ("?", "undecided"),
 }
+LATER = "; set after a first result of the others"
 PAPERS_CURVES = (
     "<p>Which curves are drawn is this project’s choice: the legends of the paper’s figures are "
     "not in its source text. The study file sets them.</p>"
@@ -252,7 +253,8 @@ def _claims(claims: dict[str, Any] | None) -> str:
     rows = "\n".join(
         f'<tr role="row"><td role="cell">{_badge(claim["verdict"])}</td>'
         f'<td role="cell"><p class="claim">{_escape(claim["claim"])}</p>'
-        f'<p class="small">{_escape(claim["where"])}</p></td>'
+        f'<p class="small">{_escape(claim["where"])}'
+        f"{'' if claim['fixed_beforehand'] else LATER}</p></td>"
         f'<td role="cell"><p>{_escape(claim["evidence"])}</p>'
         f'<p class="small">Statistic: {_escape(claim["statistic"])}</p>'
         f"{_components(claim.get('components') or ())}</td></tr>"
@@ -261,8 +263,9 @@ def _claims(claims: dict[str, Any] | None) -> str:
     return (
         '<section id="claims" aria-labelledby="claims-title">'
         '<h2 id="claims-title">The claims, one by one</h2>'
-        f"<p>Each verdict is computed from {_count(claims['runs'], 'run')} by a rule fixed "
-        "beforehand.</p>"
+        f"<p>Each verdict is computed from {_count(claims['runs'], 'run')}. How verdicts "
+        "are reached was fixed before any result, and so were the claims, their statistics and "
+        "what counts as equal, except where a claim says otherwise.</p>"
         '<table class="claims" role="table"><thead role="rowgroup"><tr role="row">'
         '<th scope="col" role="columnheader">Verdict</th>'
         '<th scope="col" role="columnheader">Claim</th>'
