@@ -85,8 +85,8 @@ def test_json_and_the_seed(tmp_path):
         )
         for k, seed in enumerate(("3", "3", "4"))
     ]  # fmt: skip
-    assert results[0]["claims"] == results[1]["claims"]
-    assert results[0]["claims"] != results[2]["claims"]
+    assert results[0]["lines"] == results[1]["lines"]
+    assert results[0]["lines"] != results[2]["lines"]
 
 
 def test_a_study_of_ones_own_data_on_the_other_engine(tmp_path):
@@ -172,7 +172,7 @@ def test_a_report_counts_the_runs_of_its_tables(folder, tmp_path):
     (copy / "run.json").write_text(json.dumps(record))
     result = run("report", copy)
     assert result.returncode == 6
-    assert "must hold figure renamed whole, got 0 rows" in result.stderr
+    assert "curves.parquet must hold every line of run.json's figures" in result.stderr
 
 
 def test_one_run_gives_valid_json(tmp_path):
