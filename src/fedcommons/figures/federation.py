@@ -14,6 +14,7 @@ import pyarrow.parquet
 from matplotlib.ticker import MaxNLocator
 
 from fedcommons.errors import ResultsError
+from fedcommons.figures import style
 
 FORMAT = "fedcommons.federation"
 WIDTH, HEIGHT, LEFT, BOTTOM = 720, 260, 46, 30
@@ -53,7 +54,7 @@ def render(
     metrics = [name for name in rounds[-1] if name not in known and rounds[-1][name] is not None]
     n_answers = sum(answer["answered"] for answer in answers)
     return template.substitute(
-        css=(source / "page.css").read_text(),
+        css=style.page_css(),
         federation=html.escape(record["federation"]),
         n_sites=len(record["sites"]),
         n_rounds=record["rounds"],

@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from fedcommons.figures import captions
 from fedcommons.figures.draw import draw_all
 from fedcommons.figures.page import render_page
 from fedcommons.simulate import claims, tables
 from fedcommons.simulate.folder import Folder
+from fedcommons.simulate.studies import Study
 
 
 def write_report(folder: Folder) -> dict[str, Any]:
-    """Check the claims, draw the figures and write the page; what claims.json holds."""
+    """Check the claims, draw the figures and write the page.
+
+    What claims.json holds, and under "lines" what every line reached in the last round.
+    """
     record = folder.record()
     study, table, runs = tables.read(folder)
     checked = {
@@ -22,4 +27,11 @@ def write_report(folder: Folder) -> dict[str, Any]:
     folder.write_text("claims.json", json.dumps(checked, indent=2, allow_nan=False) + "\n")
     files = draw_all(study, table, folder.figures)
     folder.write_text("report.html", render_page(study, table, checked, record, files))
-    return checked
+    return {**checked, "lines": _reached(study, folder)}
+
+
+def _reached(study: Study, folder: Folder) -> list[dict[str, Any]]:
+    """Every line in the last round, by a label that no other line of its figure has."""
+    labels = [label for figure in study.figures for label in captions.labels(figure)]
+    lines = tables.last_round(folder)
+    return [{**line, "label": label} for line, label in zip(lines, labels, strict=True)]
