@@ -46,6 +46,12 @@ RECORDED: dict[str, tuple[type, ...]] = {  # what run.json and its invocations h
 }
 
 
+def default_path(name: str) -> Path:
+    """Where the results of a study of this name go unless somebody says otherwise."""
+    safe = "".join(c if c.isalnum() or c in "._-" else "-" for c in name)
+    return Path("results") / (safe or "study")
+
+
 class Folder:
     """The results of one study on disk."""
 
