@@ -3,7 +3,7 @@
 Against the machine's own matrix products, against a plain PyTorch loop and other frameworks, and
 against itself as runs, curves, clients and examples grow.
 
-    python benchmarks/reproduction.py [--runs 8] [--json FILE]
+    python benchmarks/reproduction.py [--runs 40] [--quick] [--json FILE]
 
 Ratios are within one run of this script. PyTorch and the frameworks under benchmarks/peers are
 measured where they are installed.

@@ -1,12 +1,18 @@
 import json
+import os
+import pty
+import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet
 import pytest
+
+from fedcommons.cli import terminal
 
 COMMAND = Path(sys.executable).parent / "fedcommons"
 SMALL = ("--runs", "2", "--rounds", "3", "--figure", "figure3", "--figure", "fixed-dc")
@@ -25,6 +31,9 @@ def folder(tmp_path_factory):
     result = run("reproduce", *SMALL, "--out", out)
     assert result.returncode == 0, result.stderr
     assert "2 runs in" in result.stdout
+    assert "Statistic: sum over pairs of the same class" in " ".join(
+        re.sub(r"[│\s]+", " ", result.stdout).split()
+    )
     assert str(out / "report.html") in result.stdout
     assert result.stderr == ""  # no progress bar in a pipe
     return out
@@ -71,7 +80,9 @@ def test_report_redraws_everything_from_the_tables(folder):
     finally:
         (folder.parent / "hidden").rename(runs)
     assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout)["claims"] == json.loads(before["claims.json"])["claims"]
+    content = json.loads(result.stdout)
+    assert content["claims"] == json.loads(before["claims.json"])["claims"]
+    assert [line["figure"] for line in content["lines"]] == ["figure3"] * 2 + ["fixed-dc"] * 3
     assert {name: (folder / name).read_bytes() for name in names} == before
 
 
@@ -85,8 +96,8 @@ def test_json_and_the_seed(tmp_path):
         )
         for k, seed in enumerate(("3", "3", "4"))
     ]  # fmt: skip
-    assert results[0]["claims"] == results[1]["claims"]
-    assert results[0]["claims"] != results[2]["claims"]
+    assert results[0]["lines"] == results[1]["lines"]
+    assert results[0]["lines"] != results[2]["lines"]
 
 
 def test_a_study_of_ones_own_data_on_the_other_engine(tmp_path):
@@ -121,9 +132,11 @@ def test_a_study_of_ones_own_data_on_the_other_engine(tmp_path):
         curves = [{ label = "grid", c = [0.2, 0.4], d = [1, 2] }]
         """
     )
-    result = run("reproduce", "--study", "study.toml", "--out", "out", cwd=tmp_path)
+    result = run("reproduce", "--study", "study.toml", "--runs", "1", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
-    assert {f.stem for f in (tmp_path / "out" / "figures").iterdir()} == {"all", "het", "grid"}
+    assert "1 run in" in result.stdout
+    out = tmp_path / "results" / "mine"  # by the study's name, never among the paper's
+    assert {f.stem for f in (out / "figures").iterdir()} == {"all", "het", "grid"}
 
 
 @pytest.mark.parametrize(
@@ -172,7 +185,7 @@ def test_a_report_counts_the_runs_of_its_tables(folder, tmp_path):
     (copy / "run.json").write_text(json.dumps(record))
     result = run("report", copy)
     assert result.returncode == 6
-    assert "must hold figure renamed whole, got 0 rows" in result.stderr
+    assert "curves.parquet must hold every line of run.json's figures" in result.stderr
 
 
 def test_one_run_gives_valid_json(tmp_path):
@@ -191,6 +204,90 @@ def test_another_seed_does_not_overwrite_results(folder):
     assert result.returncode == 6
     assert "holds the results of another study" in result.stderr
     assert (folder / "curves.parquet").read_bytes() == before
+
+
+def main(before: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command in a process that does something else first."""
+    code = f"import sys\nsys.argv = ['fedcommons', *{arguments!r}]\n{before}\n"
+    code += "from fedcommons.cli.app import main\nmain()"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+def test_ctrl_c_while_it_starts_ends_in_a_message():
+    stop = """
+class Stop:
+    def find_spec(self, name, path=None, target=None):
+        if name == "fedcommons.cli.commands":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Stop())
+"""
+    result = main(stop, "--version")
+    assert (result.returncode, result.stderr) == (130, "fedcommons: interrupted\n")
+
+
+def test_ctrl_c_during_a_report_ends_in_a_message():
+    stop = """
+import fedcommons.figures.report
+def interrupted(folder):
+    raise KeyboardInterrupt
+fedcommons.figures.report.write_report = interrupted
+"""
+    result = main(stop, "report", "anywhere")
+    assert (result.returncode, result.stderr) == (130, "fedcommons: interrupted\n")
+
+
+def test_being_told_to_end_keeps_the_finished_runs(tmp_path):
+    out = tmp_path / "out"
+    process = subprocess.Popen(
+        [COMMAND, "reproduce", "--runs", "5000", "--rounds", "2", "--figure", "figure3",
+         "--out", out],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while not list((out / "runs").glob("*.npz")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.terminate()
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert "interrupted; the finished runs are kept" in stderr
+    assert "Traceback" not in stderr
+    assert list((out / "runs").glob("*.npz"))
+
+
+def test_on_a_terminal_there_is_a_bar_with_the_time_left(tmp_path):
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [COMMAND, "reproduce", "--runs", "6", "--rounds", "2", "--figure", "figure3", "--out",
+         tmp_path / "out"],
+        stdout=subprocess.DEVNULL, stderr=theirs,
+        env={**os.environ, "COLUMNS": "120", "TERM": "xterm"},
+    )  # fmt: skip
+    os.close(theirs)
+    seen = b""
+    while True:
+        try:
+            part = os.read(ours, 4096)
+        except OSError:  # what reading a terminal that nobody holds any more ends in
+            break
+        if not part:
+            break
+        seen += part
+    os.close(ours)
+    assert process.wait() == 0
+    words = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())
+    assert "2 curves x 2 rounds, runs" in words
+    assert "6/6" in words
+    assert re.search(r"left \d:\d\d:\d\d", words)
+
+
+def test_what_diverged_is_named_by_its_figure(capsys):
+    line = {"label": "shared", "p": 0.5, "runs": 3, "diverged": 2}
+    terminal.say_diverged([{**line, "figure": name} for name in ("mlp", "cnn")])
+    said = capsys.readouterr().err.splitlines()
+    assert len(set(said)) == 2
+    assert said[0] == (
+        "fedcommons: 2 of 3 runs of shared at p = 0.5 in mlp diverged and are left out of its means"
+    )
 
 
 def test_help_shows_an_example_and_the_exit_codes():

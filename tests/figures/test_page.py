@@ -10,6 +10,7 @@ import pyarrow
 import pytest
 from playwright.sync_api import sync_playwright
 
+from fedcommons.figures import style
 from fedcommons.figures.page import VERDICTS, render_page
 from fedcommons.figures.series import Z95
 from fedcommons.simulate import studies
@@ -72,16 +73,19 @@ CLAIMS = {
             "claim": f"Claim {k} {HOSTILE}",
             "where": "Section IV",
             "statistic": "a paired difference",
+            "fixed_beforehand": k != 1,
             "verdict": verdict,
             "evidence": f"evidence {k}",
-            "components": [
-                {"name": "a part", "difference": -0.25, "sem": float("nan"), "z": float("inf")}
-            ],
+            "components": [{"name": "a part", "difference": -0.25, "sem": None, "z": 3.0}],
         }
         for k, verdict in enumerate(VERDICTS)
     ],
 }
-RECORD = {"command": "fedcommons reproduce --runs 3", "versions": {"numpy": "2.1"}, "seconds": 1.5}
+RECORD = {
+    "command": "fedcommons reproduce --runs 3", "versions": {"numpy": "2.1"}, "machine": {},
+    "commit": None, "digest": "0" * 64, "seconds": 1.5,
+}  # fmt: skip
+NO_CLAIMS = {"runs": 3, "claims": []}
 
 
 def value(measure, k, t):
@@ -109,13 +113,13 @@ def results_table(study):
                     row[f"{measure}_mean"] = float("nan") if absent else value(measure, k, t)
                     no_spread = absent or study.runs == 1
                     row[f"{measure}_sem"] = float("nan") if no_spread else 0.01
-                rows.append(row | {"runs": study.runs})
+                rows.append(row | {"runs": study.runs, "diverged": 0})
     return pyarrow.Table.from_pylist(rows)
 
 
-def rendered(study, claims=None, record=RECORD):
+def rendered(study, claims=NO_CLAIMS):
     files = {figure.name: f"figures/{figure.name}.svg" for figure in study.figures}
-    return render_page(study, results_table(study), claims, record, files)
+    return render_page(study, results_table(study), claims, RECORD, files)
 
 
 @pytest.fixture(scope="module")
@@ -292,6 +296,26 @@ def test_click_on_a_label_hides_its_line(page):
     assert section.locator(".series").count() == count
 
 
+def test_second_moments_stand_beside_their_exact_means(page):
+    section = figure(page, "moments")
+    section.locator(".canvas svg").first.focus()
+    page.keyboard.press("Home")
+    _, rows = shown_values(section)
+    k = next(k for k, line in enumerate(STUDY.figures[4].lines) if line.curve.straggler_prob == 0.5)
+    wanted = {"measured": "second_moment", "exact": "second_moment_exact"}
+    assert {label: float(number.replace(",", "")) for label, number, _ in rows} == {
+        label: pytest.approx(value(name, k, 0), rel=1e-3) for label, name in wanted.items()
+    }
+
+
+def test_colours_of_the_page_are_those_of_the_figures(page):
+    for k, wanted in enumerate(style.COLOURS):
+        found = page.evaluate(
+            f"getComputedStyle(document.documentElement).getPropertyValue('--series-{k}')"
+        )
+        assert found == wanted
+
+
 def test_labels_do_not_overlap(page):
     for chart in page.locator(".labels.direct").all():
         boxes = [button.bounding_box() for button in chart.locator("button:visible").all()]
@@ -328,7 +352,8 @@ def test_all_claims_are_shown_with_their_verdicts(page):
         words = row.inner_text()
         for text in (claim["claim"], claim["verdict"], claim["statistic"], claim["evidence"]):
             assert text in words
-        assert row.locator("table td").all_inner_texts() == ["a part", "−0.25", "–", "∞"]
+        assert row.locator("table td").all_inner_texts() == ["a part", "−0.25", "–", "3"]
+        assert ("set after a first result" in words) != claim["fixed_beforehand"]
 
 
 @pytest.mark.parametrize("width", [360, 768])
@@ -353,7 +378,7 @@ def test_smallest_study_is_drawn(opened, kind):
     study = studies.parse(
         {"name": "small", "clients": 2, "rounds": 1, "runs": 1, "figure": [content]}
     )
-    page = opened(rendered(study, {"runs": 1, "claims": []}, record={}), width=360)
+    page = opened(rendered(study), width=360)
     section = figure(page, "one")
     assert "A single run" in section.inner_text()
     assert section.locator(".plot svg").first.is_visible()

@@ -1,12 +1,14 @@
 """Claims see what is there: evidence made by hand, in favour, against and missing."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pyarrow
 import pytest
 
 from fedcommons.simulate import claims
+from fedcommons.simulate.claims.evidence import SET_AFTER_A_RESULT
 from fedcommons.simulate.studies import paper
 from fedcommons.simulate.tables import SUMMARIES
 from fedcommons.simulate.verdicts import FAILS, HOLDS, UNDECIDED
@@ -178,6 +180,22 @@ def test_claims_on_rounds_that_were_not_run_are_left_out():
     assert not {"speed-c", "gain-p", "interpolation"} & set(verdicts(short))
 
 
+def test_claims_on_the_end_of_training_are_left_out_of_a_shorter_or_longer_one():
+    ends = {
+        "final-differs", "final-slight-half", "final-slight-quarter", "mirrors-iid",
+        "single-class-final", "remark-tends", "type2-shrinks",
+    }  # fmt: skip
+    everything = {claim.id for claim in claims.check_all(STUDY, table())}
+    for rounds in (3, 60):
+        found = {claim.id for claim in claims.check_all(replace(STUDY, rounds=rounds), table())}
+        assert everything - found == ends
+
+
+def test_claims_set_after_a_result_say_so():
+    found = {claim.id: claim.fixed_beforehand for claim in claims.check_all(STUDY, table())}
+    assert {name for name, beforehand in found.items() if not beforehand} == SET_AFTER_A_RESULT
+
+
 def test_claims_are_valid_json_even_for_one_run():
     lonely = table().slice(0, len(STUDY.curves))
     for claim in claims.check_all(STUDY, lonely):
@@ -188,8 +206,9 @@ def test_a_claim_says_all_that_is_needed_to_judge_it():
     for claim in claims.check_all(STUDY, table()):
         content = claim.as_dict()
         assert set(content) == {
-            "id", "claim", "where", "statistic", "verdict", "evidence", "components",
+            "id", "claim", "where", "statistic", "fixed_beforehand", "verdict", "evidence",
+            "components",
         }  # fmt: skip
-        assert all(content[name] for name in content)
+        assert all(content[name] for name in content if name != "fixed_beforehand")
         for part in content["components"]:
             assert set(part) == {"name", "difference", "sem", "z"}

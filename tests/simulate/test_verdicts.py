@@ -33,11 +33,23 @@ def test_direction():
 
 
 def test_differences_without_spread():
-    sure = Component.of("x", np.full(5, 0.5))
-    assert verdicts.direction([sure]) == HOLDS
-    assert verdicts.direction([Component.of("x", np.full(5, -0.5))]) == FAILS
-    assert verdicts.direction([Component.of("x", np.zeros(5))]) == UNDECIDED
-    assert verdicts.equality([Component.of("x", np.zeros(5))], 0.1) == HOLDS
+    def same(value, runs):
+        return [Component.of("x", np.full(runs, value))]
+
+    # 2^-7 < .01 < 2^-6: six runs that agree may be chance. 0.1 is no binary fraction.
+    for value in (0.5, 0.1):
+        assert same(value, 2)[0].sem == 0
+        assert same(value, 7)[0].tail(1) == 0.5**7
+        assert verdicts.direction(same(value, 6)) == UNDECIDED
+        assert verdicts.direction(same(value, 7)) == HOLDS
+        assert verdicts.direction(same(-value, 6)) == UNDECIDED
+        assert verdicts.direction(same(-value, 7)) == FAILS
+    assert verdicts.direction(same(0.0, 100)) == UNDECIDED
+    # Seven runs on both sides of the median: 2^-6 > .01; eight: 2^-7.
+    assert verdicts.equality(same(0.0, 7), 0.1) == UNDECIDED
+    assert verdicts.equality(same(0.0, 8), 0.1) == HOLDS
+    assert verdicts.equality(same(0.2, 6), 0.1) == UNDECIDED
+    assert verdicts.equality(same(0.2, 7), 0.1) == FAILS
 
 
 def test_one_run_decides_nothing():

@@ -13,7 +13,6 @@ from fedcommons.errors import (
     StudyError,
 )
 
-OK = 0
 UNEXPECTED = 1
 INTERRUPTED = 130
 
@@ -31,6 +30,10 @@ HELP = (
     "Exit codes: 0 done, 1 unexpected error, 2 wrong argument, 3 data file, 4 placement file, "
     "5 study file, 6 results folder, 7 site's store, 8 federation, 130 interrupted."
 )
+
+
+class InterruptedCommand(Exception):  # noqa: N818 - it is no error
+    """A command was interrupted and did not say so itself."""
 
 
 def exit_code(error: FedcommonsError) -> int:

@@ -29,10 +29,9 @@ def report(
         return
     from fedcommons.figures.report import write_report  # matplotlib is slow to import
 
-    checked = write_report(Folder(folder))
+    reported = write_report(Folder(folder))
     if as_json:
-        typer.echo(json.dumps({"folder": str(folder), **checked}, indent=2))
+        terminal.print_json(folder, reported)
         return
-    if checked["claims"]:
-        terminal.print_claims(checked)
+    terminal.print_report(reported)
     typer.echo(f"Open {folder / 'report.html'}")

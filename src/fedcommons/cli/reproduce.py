@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,7 +14,7 @@ from fedcommons.cli import terminal
 from fedcommons.cli.options import AsJson, Workers
 from fedcommons.errors import StudyError
 from fedcommons.simulate import provenance, runner, studies, tables
-from fedcommons.simulate.folder import Folder
+from fedcommons.simulate.folder import Folder, default_path
 
 
 def reproduce(
@@ -24,7 +23,9 @@ def reproduce(
     ] = None,
     rounds: Annotated[int | None, typer.Option(help="Communication rounds of a run.")] = None,
     seed: Annotated[int | None, typer.Option(help="Root seed of every random draw.")] = None,
-    out: Annotated[Path, typer.Option(help="Results folder.")] = Path("results/paper"),
+    out: Annotated[
+        Path | None, typer.Option(help="Results folder; by default results/NAME of the study.")
+    ] = None,
     figure: Annotated[
         list[str] | None, typer.Option(help="Only this figure; may be given several times.")
     ] = None,
@@ -58,7 +59,8 @@ def reproduce(
         chosen = chosen.only(figure)
     if curves:
         chosen = chosen.only_lines(curves)
-    run_and_report(chosen, Folder(out), workers=workers, as_json=as_json)
+    folder = Folder(default_path(chosen.name) if out is None else out)
+    run_and_report(chosen, folder, workers=workers, as_json=as_json)
 
 
 def run_and_report(
@@ -89,15 +91,10 @@ def run_and_report(
         tables.build(study, folder, n_test=len(dataset.y_test))
         seconds = time.perf_counter() - start
         folder.finish(study, seconds=round(seconds, 1), fresh_runs=fresh)
-        checked = write_report(folder)
-        lines = tables.last_round(folder)
+        reported = write_report(folder)
     if as_json:
-        content = {"folder": str(folder.path), **checked, "lines": lines}
-        typer.echo(json.dumps(content, indent=2, allow_nan=False))
+        terminal.print_json(folder.path, reported)
         return
-    if checked["claims"]:
-        terminal.print_claims(checked)
-    if show_lines:
-        terminal.print_lines(lines)
-    terminal.say_diverged(lines)
-    typer.echo(f"{fresh} runs in {seconds:.0f} s. Open {folder.path / 'report.html'}")
+    terminal.print_report(reported, show_lines=show_lines)
+    runs = terminal.count(fresh, "run")
+    typer.echo(f"{runs} in {seconds:.0f} s. Open {folder.path / 'report.html'}")

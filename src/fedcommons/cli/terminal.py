@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedcommons.cli import exit_codes
+from fedcommons.figures.series import Z95
 
 STYLES = {"holds": "green", "does not hold": "red", "undecided": "yellow"}
 
@@ -59,6 +61,23 @@ def resumable(folder: Path) -> Iterator[None]:
         raise typer.Exit(exit_codes.INTERRUPTED) from None
 
 
+def count(n: int, noun: str) -> str:
+    return f"{n} {noun}{'' if n == 1 else 's'}"
+
+
+def print_json(folder: Path, reported: Mapping[str, Any]) -> None:
+    typer.echo(json.dumps({"folder": str(folder), **reported}, indent=2, allow_nan=False))
+
+
+def print_report(reported: Mapping[str, Any], *, show_lines: bool = False) -> None:
+    """Claims, what every line reached if that is wanted, and what diverged."""
+    if reported["claims"]:
+        print_claims(reported)
+    if show_lines:
+        print_lines(reported["lines"])
+    say_diverged(reported["lines"])
+
+
 def print_lines(lines: Sequence[Mapping[str, Any]]) -> None:
     """Every line's accuracy after the last round, figure by figure."""
     table = Table(title="Accuracy after the last round", title_justify="left")
@@ -67,7 +86,7 @@ def print_lines(lines: Sequence[Mapping[str, Any]]) -> None:
     for line in lines:
         value = "diverged" if line["accuracy"] is None else f"{line['accuracy']:.3f}"
         if line["sem"] is not None:
-            value += f" ± {1.96 * line['sem']:.3f}"
+            value += f" ± {Z95 * line['sem']:.3f}"
         table.add_row(line["figure"], f"{line['p']:g}", line["label"], value)
     Console().print(table)
 
@@ -77,15 +96,15 @@ def say_diverged(lines: Sequence[Mapping[str, Any]]) -> None:
         if line["diverged"]:
             typer.echo(
                 f"fedcommons: {line['diverged']} of {line['runs']} runs of {line['label']} at "
-                f"p = {line['p']:g} diverged and are left out of its means",
+                f"p = {line['p']:g} in {line['figure']} diverged and are left out of its means",
                 err=True,
             )
 
 
-def print_claims(checked: dict[str, Any]) -> None:
+def print_claims(checked: Mapping[str, Any]) -> None:
     """The claims as a table."""
     table = Table(
-        title=f"Claims, from {checked['runs']} runs", title_justify="left", show_lines=True
+        title=f"Claims, from {count(checked['runs'], 'run')}", title_justify="left", show_lines=True
     )
     for name, ratio in (("claim", 5), ("verdict", None), ("evidence", 5)):
         table.add_column(name, ratio=ratio, no_wrap=name == "verdict")
@@ -93,5 +112,7 @@ def print_claims(checked: dict[str, Any]) -> None:
         words = Text(claim["claim"])
         words.append(f"\n{claim['where']}", style="dim")
         verdict = Text(claim["verdict"], style=STYLES[claim["verdict"]])
-        table.add_row(words, verdict, claim["evidence"])
+        evidence = Text(claim["evidence"])
+        evidence.append(f"\nStatistic: {claim['statistic']}", style="dim")
+        table.add_row(words, verdict, evidence)
     Console().print(table)

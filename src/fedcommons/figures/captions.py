@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fedcommons.simulate.curves import Curve
+from fedcommons.simulate.curves import AS_IT_IS, Curve
 from fedcommons.simulate.studies import Figure
 
 CAPTIONS = {
@@ -15,9 +15,10 @@ CAPTIONS = {
     "they are |g|², the squared norm of the full gradient.",
     "heterogeneity": "How far the clients’ label counts are from even, averaged over the labels: "
     "before sharing, after it, and as the theory expects it after sharing.",
-    "second-moment": "By how much sharing lowers the second moment of the estimate at each round’s "
-    "model, beside its exact expectation over the sharing and the lower bounds of Theorem 2 and of "
-    "the Remark that follows it.",
+    "second-moment": "The second moment |ĝ|² of the estimate beside its exact mean over the "
+    "stragglers; and by how much sharing lowers that mean at each round’s model, beside the exact "
+    "expectation over the sharing and the lower bounds of Theorem 2 and of the Remark that follows "
+    "it.",
     "grid": "Test accuracy for each shareable proportion c and number of copies d. Sharing costs "
     "dc copies per training example, once, before training.",
 }
@@ -40,26 +41,43 @@ def setting(curve: Curve) -> str:
     return {"iid": "IID", "single-class": "single-class"}[curve.partition]
 
 
+DIFFERENCES: dict[str, Callable[[Curve], str]] = {  # between lines that share a label
+    "setting": setting,
+    "c": lambda curve: f"c = {curve.proportion:g}",
+    "d": lambda curve: f"d = {curve.copies}",
+    "algorithm": lambda curve: curve.algorithm,
+    "model": lambda curve: curve.model,
+    "code": lambda curve: curve.code,
+    "estimator": lambda curve: curve.estimator.replace("_", " "),
+    "warm": lambda curve: "warm" if curve.warm else "cold",
+    "stragglers": lambda curve: curve.stragglers,
+    "absence": lambda curve: f"absences of {curve.mean_absence:g}",
+    "assumed": lambda curve: (
+        "known p" if curve.assumed_prob == AS_IT_IS else f"p taken for {curve.assumed_prob:g}"
+    ),
+    "steps": lambda curve: f"{curve.local_steps} local steps",
+    "batch": lambda curve: f"batches of {curve.batch_size}",
+    "server": lambda curve: f"server's rate {curve.server_rate:g}",
+    "mu": lambda curve: f"μ = {curve.mu:g}",
+    "eta": lambda curve: f"η = {curve.learning_rate:g}",
+    "decay": lambda curve: f"decay = {curve.decay:g}",
+    "p": lambda curve: f"p = {curve.straggler_prob:g}",
+}
+PLACES = {  # what a kind has places or a switch for, or does not depend on; the others: p
+    "scalar-products": set[str](),
+    "grid": {"c", "d", "p"},
+    "heterogeneity": DIFFERENCES.keys() - {"setting", "algorithm"},
+}
+
+
 def labels(figure: Figure) -> list[str]:
     """The lines' labels; where several lines share one, what tells them apart is added."""
-    shown: dict[str, Callable[[Curve], str]] = {
-        "setting": setting,
-        "c": lambda curve: f"c = {curve.proportion:g}",
-        "d": lambda curve: f"d = {curve.copies}",
-        "code": lambda curve: curve.code,
-        "estimator": lambda curve: curve.estimator.replace("_", " "),
-        "warm": lambda curve: "warm" if curve.warm else "cold",
-        "eta": lambda curve: f"η = {curve.learning_rate:g}",
-        "decay": lambda curve: f"decay = {curve.decay:g}",
-    }
-    if figure.kind == "scalar-products":  # the other kinds have a switch for p
-        shown["p"] = lambda curve: f"p = {curve.straggler_prob:g}"
-    if figure.kind in ("grid", "heterogeneity"):  # these have places for c and d
-        shown = {"setting": setting}
+    left_out = PLACES.get(figure.kind, {"p"})
+    shown = [show for name, show in DIFFERENCES.items() if name not in left_out]
     found = []
     for line in figure.lines:
         alike = [other.curve for other in figure.lines if other.label == line.label]
-        extra = [show(line.curve) for show in shown.values() if len({*map(show, alike)}) > 1]
+        extra = [show(line.curve) for show in shown if len({*map(show, alike)}) > 1]
         found.append(", ".join([line.label, *extra]))
     return found
 

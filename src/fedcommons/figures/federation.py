@@ -16,6 +16,7 @@ from matplotlib.ticker import MaxNLocator
 
 from fedcommons.errors import ResultsError
 from fedcommons.federate import results
+from fedcommons.figures import style
 
 WIDTH, HEIGHT, LEFT, BOTTOM = 720, 260, 46, 30
 
@@ -64,7 +65,7 @@ def render(
     metrics = [name for name in rounds[-1] if name not in known and _is_number(rounds[-1][name])]
     n_answers = sum(answer["answered"] for answer in answers)
     return template.substitute(
-        css=(source / "page.css").read_text(),
+        css=style.page_css(),
         federation=html.escape(record["federation"]),
         n_sites=len(record["sites"]),
         n_rounds=record["rounds"],

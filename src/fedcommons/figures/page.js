@@ -1,4 +1,5 @@
-const Z95 = 1.959963984540054;
+const N_COLORS = Number(
+  getComputedStyle(document.documentElement).getPropertyValue("--series-count"));
 const WIDE = 480; // from this width on, labels stand beside the lines' ends
 const LABEL_HEIGHT = 20;
 const figures = JSON.parse(document.getElementById("data").textContent);
@@ -35,7 +36,7 @@ function digits(value) {
   else text = value.toLocaleString("en", { maximumSignificantDigits: 4 });
   return text.replace("-", "−");
 }
-const plusMinus = (sem) => (present(sem) ? `± ${digits(Z95 * sem)}` : "");
+const plusMinus = (half) => (present(half) ? `± ${digits(half)}` : "");
 
 function tickText(value) {
   const size = Math.abs(value);
@@ -77,9 +78,9 @@ function logScale(low, high) {
 
 /** An axis for all these series with their bands: logarithmic if they span decades above 0. */
 function valueScale(series) {
-  const edges = (side) => series.flatMap(({ mean, sem }) =>
-    mean.map((value, k) => present(value) ? value + side * (sem[k] ?? 0) : null).filter(present));
-  const [smallest, low, high] = [least(edges(0)), least(edges(-Z95)), greatest(edges(Z95))];
+  const edges = (side) => series.flatMap(({ mean, half }) =>
+    mean.map((value, k) => present(value) ? value + side * (half[k] ?? 0) : null).filter(present));
+  const [smallest, low, high] = [least(edges(0)), least(edges(-1)), greatest(edges(1))];
   if (!Number.isFinite(low)) return linearScale(0, 1, 5);
   if (smallest > 0 && high / smallest > 30) return logScale(smallest / 1.2, high * 1.05);
   const margin = (high - low) * 0.03;
@@ -132,7 +133,7 @@ function tip(container) {
 
 const key = ({ color, dashed }) => html("i", { class: dashed ? "key dashed" : "key", "--c": color });
 
-// Line charts. A series: { label, color, dashed, xs, mean, sem }.
+// Line charts. A series: { label, color, dashed, xs, mean, half }, half of the 95 % interval.
 
 function path(points) {
   let text = "";
@@ -195,12 +196,12 @@ function axes({ left, right, bottom, height, x, y, px, py }, xLabel) {
 
 function seriesGroup(s, { px, py }, clip) {
   const points = (k) => s.xs.map((x, i) =>
-    present(s.mean[i]) ? [px(x), py(s.mean[i] + k * (s.sem[i] ?? 0))] : null);
+    present(s.mean[i]) ? [px(x), py(s.mean[i] + k * (s.half[i] ?? 0))] : null);
   const middle = points(0);
   const group = svg("g", {
     class: "series", "data-label": s.label, "--c": s.color, "clip-path": `url(#${clip})` });
-  if (s.sem.some(present)) {
-    const around = [...points(Z95).filter(present), ...points(-Z95).filter(present).reverse()];
+  if (s.half.some(present)) {
+    const around = [...points(1).filter(present), ...points(-1).filter(present).reverse()];
     group.append(svg("path", { class: "band", d: `${path(around)}Z` }));
   }
   group.append(svg("path", { class: s.dashed ? "line dashed" : "line", d: path(middle) }));
@@ -234,7 +235,7 @@ function addCursor(picture, frame, series, box, cursorText) {
     cursor.replaceChildren(rule, ...rows.map(dot));
     const high = greatest(rows.map((s) => py(s.mean[s.k]))) < (top + bottom) / 2; // keep clear
     box.show(cursorText(value), rows.map((s) => (
-      { ...s, value: digits(s.mean[s.k]), spread: plusMinus(s.sem[s.k]) })),
+      { ...s, value: digits(s.mean[s.k]), spread: plusMinus(s.half[s.k]) })),
     { x: px(value), y: wide ? (high ? bottom - 8 : top + 8) : height, above: wide && high, narrow: !wide });
   }
   function point(event) {
@@ -331,7 +332,7 @@ function lineChart({ xLabel, cursorText, shared, ...axis }) {
 
 // The kinds of figure. Each fills `plot`; `state` outlives a switch of the setting.
 
-const color = (k) => `var(--series-${k % 7})`;
+const color = (k) => `var(--series-${k % N_COLORS})`;
 const seriesOf = (line, metric, look) =>
   ({ label: line.label, xs: line.rounds, ...line.values[metric], ...look });
 const perRound = (shared) => lineChart(
@@ -348,7 +349,7 @@ function looks(lines) {
   const plain = distinct(lines.filter((line) => !line.reference).map((line) => line.label));
   return new Map(lines.map(({ label, reference }) => [label, reference
     ? { color: "var(--reference)", dashed: true }
-    : { color: color(plain.indexOf(label)), dashed: plain.indexOf(label) >= 7 }]));
+    : { color: color(plain.indexOf(label)), dashed: plain.indexOf(label) >= N_COLORS }]));
 }
 
 function drawCurves(plot, figure, state, group) {
@@ -406,26 +407,36 @@ function drawSecondMoment(plot, figure) {
     ["remark_bound", { label: "Remark’s bound", color: color(2) }],
     ["theorem2_bound", { label: "Theorem 2’s bound", color: color(1) }],
   ];
-  const scale = valueScale(lines.flatMap((line) => parts.map(([metric]) => line.values[metric])));
+  const moments = [
+    ["second_moment", { label: "measured", color: color(0) }],
+    ["second_moment_exact", { label: "exact", color: "var(--ink)", dashed: true }],
+  ];
+  const scaleOf = (metrics) =>
+    valueScale(lines.flatMap((line) => metrics.map(([metric]) => line.values[metric])));
+  const [scale, momentScale] = [scaleOf(parts), scaleOf(moments)];
   const shared = { hidden: new Set(), redraw };
-  const chart = perRound(shared);
+  const [chart, momentChart] = [perRound(shared), perRound(shared)];
 
   function redraw() {
     const drawn = lines.filter((line) => line.p === state.p && [all, line.label].includes(state.label));
-    const compared = (line, k) => [
-      seriesOf(line, "reduction", { color: color(k) }),
-      seriesOf(line, "theorem2_bound", { label: `${line.label}, bound`, color: color(k), dashed: true })];
-    const series = state.label === all
-      ? drawn.flatMap(compared)
-      : drawn.flatMap((line) => parts.map(([metric, look]) => seriesOf(line, metric, look)));
-    const what = state.label === all ? "Reduction and Theorem 2’s bound" : `Reduction for ${state.label}`;
-    chart.show(`${what}, p = ${state.p}${axisNote(scale)}`, series, scale);
+    const compared = (metric, dashedMetric, words) => drawn.flatMap((line, k) => [
+      seriesOf(line, metric, { color: color(k) }),
+      seriesOf(line, dashedMetric, { label: `${line.label}, ${words}`, color: color(k), dashed: true })]);
+    const apart = (metrics) =>
+      drawn.flatMap((line) => metrics.map(([metric, look]) => seriesOf(line, metric, look)));
+    const together = state.label === all;
+    const where = together ? "" : ` for ${state.label}`;
+    chart.show(
+      `Reduction${where}${together ? " and Theorem 2’s bound" : ""}, p = ${state.p}${axisNote(scale)}`,
+      together ? compared("reduction", "theorem2_bound", "bound") : apart(parts), scale);
+    momentChart.show(`Second moment${where}, p = ${state.p}${axisNote(momentScale)}`,
+      together ? compared("second_moment", "second_moment_exact", "exact") : apart(moments), momentScale);
   }
   plot.append(
     controls(
       choice("p", ps, state, "p", redraw),
       choice("line", labels.length > 1 ? [...labels, all] : labels, state, "label", redraw)),
-    html("div", { class: "charts" }, chart.node));
+    html("div", { class: "charts" }, momentChart.node, chart.node));
   redraw();
 }
 
@@ -435,7 +446,7 @@ function drawHeterogeneity(plot, figure) {
     name,
     before: values.heterogeneity_before.mean[0],
     after: values.heterogeneity_after.mean[0],
-    half: Z95 * (values.heterogeneity_after.sem[0] ?? 0),
+    half: values.heterogeneity_after.half[0] ?? 0,
     expected: values.heterogeneity_after_expected.mean[0],
   }));
   const scale = linearScale(0, greatest(rows.flatMap((row) => [row.before, row.after + row.half])) || 1, 5);
@@ -461,7 +472,7 @@ function drawHeterogeneity(plot, figure) {
     svg("text", { x: percent(t), y: 14, "text-anchor": "middle" }, tickText(t))));
   plot.append(html("div", { class: "dots" },
     html("div", { class: "key-row" }, legend(dot("before", "50%"), "before sharing"),
-      legend(dot("after", "50%"), "after sharing"), legend(tick("50%"), "after, expected (Theorem 1)")),
+      legend(dot("after", "50%"), "after sharing"), legend(tick("50%"), "after, expected for these counts")),
     ...rows.map(strip),
     html("div", { class: "axis" }, html("div"), html("div", { class: "strip" }, axis), html("div"))));
 }
@@ -474,8 +485,8 @@ function drawGrid(plot, figure) {
   const labels = distinct(lines.map((line) => line.label));
   const state = { round: rounds[0], p: ps.at(-1), label: labels[0] };
   const accuracy = (line, statistic) => line.values.accuracy[statistic][state.round];
-  const offered = lines.map(({ values: { accuracy: { mean, sem } } }) => // at these rounds
-    ({ mean: rounds.map((r) => mean[r]), sem: rounds.map((r) => sem[r]) }));
+  const offered = lines.map(({ values: { accuracy: { mean, half } } }) => // at these rounds
+    ({ mean: rounds.map((r) => mean[r]), half: rounds.map((r) => half[r]) }));
   const means = offered.flatMap(({ mean }) => mean).filter(present);
   const [low, high] = [least(means), greatest(means)];
   const heat = html("div", { class: "heat" });
@@ -489,7 +500,7 @@ function drawGrid(plot, figure) {
     const mean = line && accuracy(line, "mean");
     if (!present(mean)) return html("td", { class: "none" }, "–");
     const level = high > low ? (100 * (mean - low)) / (high - low) : 50;
-    const spread = plusMinus(accuracy(line, "sem"));
+    const spread = plusMinus(accuracy(line, "half"));
     const rows = [
       { label: "accuracy", value: digits(mean), spread },
       { label: "offline cost dc", value: String(costOf(line)) },
@@ -516,8 +527,8 @@ function drawGrid(plot, figure) {
       html("tbody", {}, ...body), html("tfoot", {}, foot)));
     const series = cs.map((c, k) => {
       const row = drawn.filter((line) => line.c === c).sort((a, b) => a.d - b.d);
-      return { label: `c = ${c}`, color: color(k), dashed: k >= 7, xs: row.map(costOf),
-        mean: row.map((line) => accuracy(line, "mean")), sem: row.map((line) => accuracy(line, "sem")) };
+      return { label: `c = ${c}`, color: color(k), dashed: k >= N_COLORS, xs: row.map(costOf),
+        mean: row.map((line) => accuracy(line, "mean")), half: row.map((line) => accuracy(line, "half")) };
     });
     chart.show(`What the copies buy, ${where}`, series, valueScale(offered));
   }

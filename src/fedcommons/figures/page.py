@@ -9,7 +9,6 @@ from __future__ import annotations
 import html
 import json
 import math
-import shlex
 import string
 import urllib.parse
 from collections.abc import Iterable, Mapping
@@ -19,7 +18,8 @@ from typing import Any
 
 import pyarrow
 
-from fedcommons.figures import captions, series
+from fedcommons.figures import captions, series, style
+from fedcommons.figures.series import Z95
 from fedcommons.simulate.studies import Figure, Study
 
 METRICS = {  # what each kind of figure draws
@@ -30,7 +30,10 @@ METRICS = {  # what each kind of figure draws
         "heterogeneity_after",
         "heterogeneity_after_expected",
     ),
-    "second-moment": ("reduction", "reduction_expected", "remark_bound", "theorem2_bound"),
+    "second-moment": (
+        *("second_moment", "second_moment_exact"),
+        *("reduction", "reduction_expected", "remark_bound", "theorem2_bound"),
+    ),
     "grid": ("accuracy",),
 }
 VERDICTS = {  # a sign as well as a colour
@@ -38,6 +41,7 @@ VERDICTS = {  # a sign as well as a colour
     "does not hold": ("✗", "fails"),
     "undecided": ("?", "undecided"),
 }
+LATER = "; set after a first result of the others"
 PAPERS_CURVES = (
     "<p>Which curves are drawn is this project’s choice: the legends of the paper’s figures are "
     "not in its source text. The study file sets them.</p>"
@@ -47,7 +51,7 @@ PAPERS_CURVES = (
 def render_page(
     study: Study,
     table: pyarrow.Table,
-    claims: dict[str, Any] | None,
+    claims: dict[str, Any],
     record: dict[str, Any],
     figure_files: Mapping[str, str],
 ) -> str:
@@ -56,15 +60,14 @@ def render_page(
     Args:
         study: what was run.
         table: curves.parquet.
-        claims: claims.json, if there is one.
+        claims: claims.json.
         record: run.json.
         figure_files: name of a figure -> path of its SVG, relative to the page.
     """
     is_paper = study.name == "paper"
-    claims = claims if claims and claims["claims"] else None
     return string.Template(_packaged("page_template.html")).substitute(
         title="The paper, reproduced and taken further" if is_paper else _escape(study.name),
-        css=_packaged("page.css"),
+        css=style.page_css(),
         script=_packaged("page.js"),
         data=_json_for_script([_figure_data(figure, table) for figure in study.figures]),
         header=_header(study),
@@ -72,7 +75,7 @@ def render_page(
         contents=_contents(study, claims),
         figures="\n".join(_group(study, group, figure_files, table) for group in _groups(study)),
         claims=_claims(claims),
-        command=_command(study, record),
+        command=_escape(record["command"]),
         choice=PAPERS_CURVES if is_paper else "",
         facts=_facts(study, record),
     )
@@ -98,25 +101,22 @@ def _json_for_script(content: Any) -> str:
 
 def _figure_data(figure: Figure, table: pyarrow.Table) -> dict[str, Any]:
     """What page.js draws of a figure; a value that is not there is null."""
-    settings = {line.curve.partition for line in figure.lines}
     lines = []
-    for label, line in zip(captions.labels(figure), series.read(figure, table), strict=True):
+    for line in series.read(figure, table):
         curve = line.curve
-        always = curve.estimator == "wait_for_all"
         lines.append(
             {
-                "label": label,
-                "setting": captions.setting(curve),
+                "label": line.label,
                 "p": curve.straggler_prob,
                 "c": curve.proportion,
                 "d": curve.copies,
-                "always": always,
-                "reference": always or (curve.partition == "iid" and len(settings) > 1),
+                "always": line.always,
+                "reference": line.reference,
                 "rounds": line.columns["round"].tolist(),
                 "values": {
                     name: {
-                        statistic: [_number(v) for v in line.columns[f"{name}_{statistic}"]]
-                        for statistic in ("mean", "sem")
+                        "mean": [_number(v) for v in line.mean(name)],
+                        "half": [_number(v) for v in Z95 * line.columns[f"{name}_sem"]],
                     }
                     for name in METRICS[figure.kind]
                 },
@@ -153,11 +153,9 @@ def _section(
     index, anchor = study.figures.index(figure), _anchor(figure)
     settings = dict.fromkeys(captions.setting(line.curve) for line in figure.lines)
     option = next((name for name in reversed(settings) if name != "IID"), "IID")
-    static = link = ""
-    if figure.name in figure_files:
-        path = _escape(urllib.parse.quote(figure_files[figure.name]))
-        static = f'<noscript><img src="{path}" alt="{_escape(figure.title)}"></noscript>'
-        link = f'<a href="{path}" download>Download as SVG</a>'
+    path = _escape(urllib.parse.quote(figure_files[figure.name]))
+    static = f'<noscript><img src="{path}" alt="{_escape(figure.title)}"></noscript>'
+    link = f'<a href="{path}" download>Download as SVG</a>'
     bands = (
         f"Means of {study.runs:,} runs; bands and ± are 95 % confidence intervals."
         if study.runs > 1
@@ -176,9 +174,9 @@ def _section(
 
 def _diverged(figure: Figure, table: pyarrow.Table) -> str:
     lost = [
-        f"{_count(line.diverged, 'run')} of {_escape(label)} at p = {line.curve.straggler_prob:g}"
-        for label, line in zip(captions.labels(figure), series.read(figure, table), strict=True)
-        if line.diverged
+        f"{_count(s.diverged, 'run')} of {_escape(s.label)} at p = {s.curve.straggler_prob:g}"
+        for s in series.read(figure, table)
+        if s.diverged
     ]
     return f" <b>Diverged, and left out of the means:</b> {', '.join(lost)}." if lost else ""
 
@@ -220,20 +218,20 @@ def _examples(study: Study) -> str:
     )
 
 
-def _contents(study: Study, claims: dict[str, Any] | None) -> str:
+def _contents(study: Study, claims: dict[str, Any]) -> str:
     links = [(_anchor(figure), _title(figure)) for figure in study.figures]
-    links += [("claims", "The claims")] if claims else []
+    links += [("claims", "The claims")] if claims["claims"] else []
     links += [("again", "Run it again")]
     return "".join(f'<li><a href="#{to}">{text}</a></li>' for to, text in links)
 
 
-def _tally(claims: dict[str, Any] | None) -> str:
-    if not claims:
+def _tally(claims: dict[str, Any]) -> str:
+    if not claims["claims"]:
         return ""
     verdicts = [claim["verdict"] for claim in claims["claims"]]
     counts = "".join(
         f"<li><b>{verdicts.count(verdict)}</b> {_badge(verdict)}</li>"
-        for verdict in dict.fromkeys([*VERDICTS, *verdicts])
+        for verdict in VERDICTS
         if verdict in verdicts
     )
     what = f"{_count(len(verdicts), 'claim')} checked"
@@ -241,28 +239,30 @@ def _tally(claims: dict[str, Any] | None) -> str:
 
 
 def _badge(verdict: str) -> str:
-    sign, style = VERDICTS.get(verdict, ("·", "undecided"))
+    sign, style = VERDICTS[verdict]
     sign = f'<span aria-hidden="true">{sign}</span>'
     return f'<span class="badge {style}">{sign} {_escape(verdict)}</span>'
 
 
-def _claims(claims: dict[str, Any] | None) -> str:
-    if not claims:
+def _claims(claims: dict[str, Any]) -> str:
+    if not claims["claims"]:
         return ""
     rows = "\n".join(
         f'<tr role="row"><td role="cell">{_badge(claim["verdict"])}</td>'
         f'<td role="cell"><p class="claim">{_escape(claim["claim"])}</p>'
-        f'<p class="small">{_escape(claim["where"])}</p></td>'
+        f'<p class="small">{_escape(claim["where"])}'
+        f"{'' if claim['fixed_beforehand'] else LATER}</p></td>"
         f'<td role="cell"><p>{_escape(claim["evidence"])}</p>'
         f'<p class="small">Statistic: {_escape(claim["statistic"])}</p>'
-        f"{_components(claim.get('components') or ())}</td></tr>"
+        f"{_components(claim['components'])}</td></tr>"
         for claim in claims["claims"]
     )
     return (
         '<section id="claims" aria-labelledby="claims-title">'
         '<h2 id="claims-title">The claims, one by one</h2>'
-        f"<p>Each verdict is computed from {_count(claims['runs'], 'run')} by a rule fixed "
-        "beforehand.</p>"
+        f"<p>Each verdict is computed from {_count(claims['runs'], 'run')}. How verdicts "
+        "are reached was fixed before any result, and so were the claims, their statistics and "
+        "what counts as equal, except where a claim says otherwise.</p>"
         '<table class="claims" role="table"><thead role="rowgroup"><tr role="row">'
         '<th scope="col" role="columnheader">Verdict</th>'
         '<th scope="col" role="columnheader">Claim</th>'
@@ -273,13 +273,11 @@ def _claims(claims: dict[str, Any] | None) -> str:
 
 def _components(components: Iterable[Mapping[str, Any]]) -> str:
     rows = [
-        f"<tr><td>{_escape(part.get('name', ''))}</td>"
-        + "".join(f"<td>{_digits(part.get(key))}</td>" for key in ("difference", "sem", "z"))
+        f"<tr><td>{_escape(part['name'])}</td>"
+        + "".join(f"<td>{_digits(part[key])}</td>" for key in ("difference", "sem", "z"))
         + "</tr>"
         for part in components
     ]
-    if not rows:
-        return ""
     head = "".join(f'<th scope="col">{h}</th>' for h in ("component", "difference", "SE", "z"))
     return (
         f"<details><summary>{_count(len(rows), 'component')}</summary>"
@@ -290,30 +288,15 @@ def _components(components: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _digits(value: float | None) -> str:
-    if value is None or math.isnan(value):
-        return "–"
-    return f"{value:.4g}".replace("-", "\N{MINUS SIGN}").replace("inf", "∞")
-
-
-def _command(study: Study, record: Mapping[str, Any]) -> str:
-    command = record.get("command")
-    if not command:
-        if study.name != "paper":
-            return ""
-        command = f"fedcommons reproduce --runs {study.runs} --seed {study.seed}"
-    elif not isinstance(command, str):
-        command = shlex.join(map(str, command))
-    return f'<pre tabindex="0"><code>{_escape(command)}</code></pre>'
+    return "–" if value is None else f"{value:.4g}".replace("-", "\N{MINUS SIGN}")
 
 
 def _facts(study: Study, record: Mapping[str, Any]) -> str:
-    digest = str(record.get("digest") or study.digest)
-    facts = {"study": f"{study.name}, digest {digest[:12]}"}
-    for key in ("commit", "versions", "machine"):
-        value = record.get(key)
-        if isinstance(value, Mapping):
-            value = ", ".join(f"{name} {entry}" for name, entry in value.items())
-        facts[key] = str(value or "")
-    if record.get("seconds") is not None:
-        facts["time"] = f"{float(record['seconds']):,.1f} seconds"
-    return "".join(f"<dt>{k}</dt><dd>{_escape(v)}</dd>" for k, v in facts.items() if v)
+    facts = {"study": f"{study.name}, digest {record['digest'][:12]}"}
+    if record["commit"]:
+        facts["commit"] = record["commit"]
+    for key in ("versions", "machine"):
+        facts[key] = ", ".join(f"{name} {entry}" for name, entry in record[key].items())
+    if "seconds" in record:  # not before the study's first end
+        facts["time"] = f"{record['seconds']:,.1f} seconds"
+    return "".join(f"<dt>{k}</dt><dd>{_escape(v)}</dd>" for k, v in facts.items())

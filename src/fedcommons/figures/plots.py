@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable
+from typing import NamedTuple
 
 import matplotlib
 import numpy as np
@@ -26,14 +27,15 @@ def curves(figure: Figure, series: list[Series]) -> Picture:
     if not series:
         return _nothing_left(figure, everything)
     by_p = panels(series)
-    labels = list(dict.fromkeys(s.label for s in series))
-    crowded = style.crowded(labels)
-    height = 4.0 + (0.16 * -(-len(labels) // 2) if crowded else 0)
+    names = list(dict.fromkeys(s.label for s in series))
+    labels = list(dict.fromkeys(s.label for s in series if not s.reference))
+    crowded = style.crowded(names)
+    height = 4.0 + (0.16 * -(-len(names) // 2) if crowded else 0)
     picture = Picture(figsize=(style.FULL_WIDTH, height), layout="constrained")
     axes = picture.subplots(2, len(by_p), sharex=True, sharey="row", squeeze=False)
     last = len(series[0].mean("accuracy")) - 1
     for (top, bottom), (p, group) in zip(axes.T, by_p.items(), strict=True):
-        for s in sorted(group, key=lambda s: s.label in style.REFERENCES):  # references on top
+        for s in sorted(group, key=lambda s: s.reference):  # references on top
             rounds = np.isfinite(s.mean("second_moment"))
             for panel, name, log, x in (
                 (top, "accuracy", False, np.arange(last + 1)),
@@ -62,7 +64,7 @@ def curves(figure: Figure, series: list[Series]) -> Picture:
         lines = [
             axes[0, 0].plot([], [], color=style.colour(label, labels), label=label,
                             linestyle=style.dash(label, labels))[0]
-            for label in labels
+            for label in names
         ]  # fmt: skip
         picture.legend(handles=lines, loc="outside upper center", ncols=2)
         return picture
@@ -132,7 +134,7 @@ def heterogeneity(figure: Figure, series: list[Series]) -> Picture:
     axes.set_xlim(left=0)
     axes.set_xlabel(r"label heterogeneity $\|Y-\Theta^\star\|^2$")
     picture.legend(loc="outside upper center", ncols=3)
-    _footer(picture, figure, series)
+    _footer(picture, figure, series, "Bars are 95 % intervals.")
     return picture
 
 
@@ -146,29 +148,21 @@ def second_moment(figure: Figure, series: list[Series]) -> Picture:
     labels = list(dict.fromkeys(s.label for s in series))
     picture = Picture(figsize=(style.FULL_WIDTH, 4.4), layout="constrained")
     axes = picture.subplots(2, len(columns), sharex=True, sharey="row", squeeze=False)
-    reductions = (
-        ("reduction", "reduction by this sharing", "-"),
-        ("reduction_expected", "expected over the sharing", (0, (1, 2))),
-        ("remark_bound", "Remark's bound", "-."),
-        ("theorem2_bound", "Theorem 2's bound", "--"),
-    )
     for (top, bottom), (title, group) in zip(axes.T, columns, strict=True):
         for s in group:
-            colour = style.colour(s.label, labels)
-            x = np.flatnonzero(np.isfinite(s.mean("second_moment")))
-            style.band(
-                top, x, s.mean("second_moment")[x], s.half_width("second_moment")[x], colour,
-                log=True, linewidth=0.8,
-            )  # fmt: skip
-            exact = s.mean("second_moment_exact")[x]
-            top.plot(x, exact, color="black", linestyle=(0, (1, 2)), linewidth=1)
-            for name, _, dashes in reductions:
-                y = s.mean(name)
-                rounds = np.flatnonzero(np.isfinite(y))
-                dotted = name == "reduction_expected"
-                bottom.plot(
-                    rounds, y[rounds], linestyle=dashes, linewidth=1.0,
-                    color="black" if dotted else colour,
+            for panel, name, look in (
+                (top, "second_moment", MEASURED),
+                (top, "second_moment_exact", EXPECTED),
+                (bottom, "reduction", MEASURED),
+                (bottom, "reduction_expected", EXPECTED),
+                (bottom, "remark_bound", REMARK),
+                (bottom, "theorem2_bound", THEOREM),
+            ):
+                x = np.flatnonzero(np.isfinite(s.mean(name)))
+                style.band(
+                    panel, x, s.mean(name)[x], s.half_width(name)[x],
+                    look.colour or style.colour(s.label, labels),
+                    log=True, linestyle=look.dashes, linewidth=1.0,
                 )  # fmt: skip
         top.set_title(title)
         bottom.set_xlabel("communication round")
@@ -178,55 +172,90 @@ def second_moment(figure: Figure, series: list[Series]) -> Picture:
     axes[0, 0].set_ylabel(r"second moment $|\hat g|^2$")
     axes[1, 0].set_ylabel("reduction of it")
     keys = [
-        axes[0, 0].plot([], [], color="black" if "exp" in words else "#777777", linestyle=dashes,
-                        label=words)[0]
-        for _, words, dashes in reductions
+        axes[0, 0].plot([], [], color=look.colour or "#777777", linestyle=look.dashes,
+                        label=look.words)[0]
+        for look in (MEASURED, EXPECTED, REMARK, THEOREM)
     ]  # fmt: skip
-    keys[1].set_label("exact / expected (dotted)")
     if len(by_p) > 1:
         keys += [
-            axes[0, 0].plot([], [], color=style.colour(n, labels), label=f"(c, d) = {n}")[0]
-            for n in labels
+            axes[0, 0].plot([], [], color=style.colour(name, labels), label=name)[0]
+            for name in labels
         ]
     picture.legend(handles=keys, loc="outside upper center", ncols=4)
     _footer(picture, figure, series)
     return picture
 
 
+class _Look(NamedTuple):
+    """A kind of line in the figure of second moments; without a colour, that of its label."""
+
+    words: str
+    dashes: str | tuple[int, tuple[int, int]]
+    colour: str | None = None
+
+
+MEASURED = _Look("by these runs", "-")
+EXPECTED = _Look("exact, expected", (0, (1, 2)), "black")
+REMARK = _Look("Remark's bound", "-.")
+THEOREM = _Look("Theorem 2's bound", "--")
+
+
 def grid(figure: Figure, series: list[Series]) -> Picture:
-    """Accuracy at rounds 10 and 20 over c and d, and against the offline cost dc."""
+    """Accuracy at rounds 10 and 20 over c and d, and against the offline cost dc.
+
+    A row for each label and p.
+    """
+    rows: dict[tuple[str, float], list[Series]] = {}
+    for s in series:
+        rows.setdefault((s.label, s.curve.straggler_prob), []).append(s)
+    picture = Picture(figsize=(style.FULL_WIDTH, 0.3 + 2.4 * len(rows)), layout="constrained")
+    axes = picture.subplots(len(rows), 3, squeeze=False, width_ratios=(1, 1, 1.1))
+    for panels_of, ((label, p), group) in zip(axes, rows.items(), strict=True):
+        for panel, wanted in zip(panels_of[:2], (10, 20), strict=True):
+            _accuracy_map(panel, group, wanted)
+        what = "shareable proportion c"
+        panels_of[0].set_ylabel(f"{label}, p = {p:g}\n{what}" if len(rows) > 1 else what)
+        _accuracy_by_cost(panels_of[2], group)
+    _footer(picture, figure, series, "Bars are 95 % intervals.")
+    return picture
+
+
+def _accuracy_map(panel: Axes, series: list[Series], wanted: int) -> None:
     cs = sorted({s.curve.proportion for s in series})
     ds = sorted({s.curve.copies for s in series})
-    last = len(series[0].mean("accuracy")) - 1
-    picture = Picture(figsize=(style.FULL_WIDTH, 2.7), layout="constrained")
-    axes = picture.subplots(1, 3, width_ratios=(1, 1, 1.1))
-    for panel, wanted in zip(axes[:2], (10, 20), strict=True):
-        t = min(wanted, last)
-        values = np.full((len(cs), len(ds)), np.nan)
-        for s in series:
-            row, column = cs.index(s.curve.proportion), ds.index(s.curve.copies)
-            values[row, column] = s.mean("accuracy")[t]
-        _heat_map(panel, values)
-        panel.set_xticks(range(len(ds)), [str(d) for d in ds])
-        panel.set_yticks(range(len(cs)), [f"{c:g}" for c in cs])
-        panel.set_xlabel("copies d")
-        panel.set_title(f"accuracy after round {t}")
-    axes[0].set_ylabel("shareable proportion c")
-    for d, colour in zip(ds, style.COLOURS, strict=False):
-        line = sorted((s for s in series if s.curve.copies == d), key=lambda s: s.curve.proportion)
-        t = min(10, last)
-        axes[2].errorbar(
-            [s.curve.proportion * d for s in line],
+    t = min(wanted, len(series[0].mean("accuracy")) - 1)
+    values = np.full((len(cs), len(ds)), np.nan)
+    for s in series:
+        values[cs.index(s.curve.proportion), ds.index(s.curve.copies)] = s.mean("accuracy")[t]
+    _heat_map(panel, values)
+    panel.set_xticks(range(len(ds)), [str(d) for d in ds])
+    panel.set_yticks(range(len(cs)), [f"{c:g}" for c in cs])
+    panel.set_xlabel("copies d")
+    panel.set_title(f"accuracy after round {t}")
+
+
+def _accuracy_by_cost(panel: Axes, series: list[Series]) -> None:
+    t = min(10, len(series[0].mean("accuracy")) - 1)
+    labels = [f"d = {d}" for d in sorted({s.curve.copies for s in series})]
+    for label in labels:
+        line = [s for s in series if f"d = {s.curve.copies}" == label]
+        line.sort(key=lambda s: s.curve.proportion)
+        panel.errorbar(
+            [_cost(s) for s in line],
             [s.mean("accuracy")[t] for s in line],
             yerr=[s.half_width("accuracy")[t] for s in line],
-            color=colour, marker="o", markersize=2.5, linewidth=0.9, label=f"d = {d}",
+            color=style.colour(label, labels), linestyle=style.dash(label, labels),
+            marker="o", markersize=2.5, linewidth=0.9, label=label,
         )  # fmt: skip
-    axes[2].set_xscale("log")
-    axes[2].set_xlabel("offline cost dc (copies per example)")
-    axes[2].set_title(f"accuracy after round {min(10, last)}")
-    axes[2].legend()
-    _footer(picture, figure, series)
-    return picture
+    if all(_cost(s) > 0 for s in series):
+        panel.set_xscale("log")
+    panel.set_xlabel("offline cost dc (copies per example)")
+    panel.set_title(f"accuracy after round {t}")
+    panel.legend(ncols=-(-len(labels) // 7))
+
+
+def _cost(series: Series) -> float:
+    return series.curve.proportion * series.curve.copies
 
 
 def _nothing_left(figure: Figure, series: list[Series]) -> Picture:
@@ -239,17 +268,26 @@ def _nothing_left(figure: Figure, series: list[Series]) -> Picture:
 def _heat_map(panel: Axes, values: np.ndarray) -> None:
     panel.imshow(values, cmap="viridis", aspect="auto", origin="lower")
     panel.grid(visible=False)
+    if not np.isfinite(values).any():
+        return
     middle = (np.nanmin(values) + np.nanmax(values)) / 2
     for (row, column), value in np.ndenumerate(values):
+        words = f"{value:.3f}".lstrip("0") if np.isfinite(value) else "–"
         panel.text(
-            column, row, f"{value:.3f}".lstrip("0"), ha="center", va="center", fontsize=6.5,
+            column, row, words, ha="center", va="center", fontsize=6.5,
             color="white" if value < middle else "black",
         )  # fmt: skip
 
 
-def _footer(picture: Picture, figure: Figure, series: list[Series]) -> None:
+def _footer(
+    picture: Picture,
+    figure: Figure,
+    series: list[Series],
+    intervals: str = "Bands are 95 % intervals.",
+) -> None:
     runs = series[0].runs
-    text = f"{figure.title}. Mean of {runs} run{'s' * (runs != 1)}, with 95 % intervals."
+    text = f"{figure.title}. "
+    text += "A single run." if runs == 1 else f"Means of {runs} runs. {intervals}"
     lost = [
         f"{s.diverged} of {s.label} (p = {s.curve.straggler_prob:g})" for s in series if s.diverged
     ]

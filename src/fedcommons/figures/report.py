@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from dataclasses import replace
 from typing import Any
 
-import pyarrow
-
-from fedcommons.errors import ResultsError
+from fedcommons.figures import captions
 from fedcommons.figures.draw import draw_all
 from fedcommons.figures.page import render_page
-from fedcommons.simulate import claims
+from fedcommons.simulate import claims, tables
 from fedcommons.simulate.folder import Folder
 from fedcommons.simulate.studies import Study
 
 
 def write_report(folder: Folder) -> dict[str, Any]:
-    """Check the claims, draw the figures and write the page; what claims.json holds."""
+    """Check the claims, draw the figures and write the page.
+
+    What claims.json holds, and under "lines" what every line reached in the last round.
+    """
     record = folder.record()
-    table, runs = folder.read_table("curves.parquet"), folder.read_table("runs.parquet")
-    study = _as_tabulated(folder.study(), table, runs, folder)
+    study, table, runs = tables.read(folder)
     checked = {
         "runs": study.runs,
         "claims": [claim.as_dict() for claim in claims.check_all(study, runs)],
@@ -29,16 +27,11 @@ def write_report(folder: Folder) -> dict[str, Any]:
     folder.write_text("claims.json", json.dumps(checked, indent=2, allow_nan=False) + "\n")
     files = draw_all(study, table, folder.figures)
     folder.write_text("report.html", render_page(study, table, checked, record, files))
-    return checked
+    return {**checked, "lines": _reached(study, folder)}
 
 
-def _as_tabulated(study: Study, table: pyarrow.Table, runs: pyarrow.Table, folder: Folder) -> Study:
-    """The study with the number of runs that the tables hold: a longer one may be under way."""
-    rows = Counter(table["figure"].to_pylist())
-    for figure in study.figures:
-        if rows[figure.name] != len(figure.lines) * (study.rounds + 1):
-            raise ResultsError(
-                f"{folder.path / 'curves.parquet'} must hold figure {figure.name} whole, got "
-                f"{rows[figure.name]} rows; run the study to its end first"
-            )
-    return replace(study, runs=runs.num_rows // len(study.curves))
+def _reached(study: Study, folder: Folder) -> list[dict[str, Any]]:
+    """Every line in the last round, by a label that no other line of its figure has."""
+    labels = [label for figure in study.figures for label in captions.labels(figure)]
+    lines = tables.last_round(folder)
+    return [{**line, "label": label} for line, label in zip(lines, labels, strict=True)]

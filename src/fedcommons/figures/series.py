@@ -8,26 +8,26 @@ import numpy as np
 import pyarrow
 
 from fedcommons.checks import FloatArray
+from fedcommons.figures import captions
 from fedcommons.simulate.curves import Curve
-from fedcommons.simulate.studies import Figure, Line
+from fedcommons.simulate.studies import Figure
 
 Z95 = 1.959963984540054
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line: its columns over the rounds."""
+    """One line: a label of its own, its columns over the rounds, whether others aim at it."""
 
-    line: Line
+    label: str
+    curve: Curve
     columns: dict[str, FloatArray]
+    reference: bool
 
     @property
-    def label(self) -> str:
-        return self.line.label
-
-    @property
-    def curve(self) -> Curve:
-        return self.line.curve
+    def always(self) -> bool:
+        """Whether nobody is ever missing: then p does not matter."""
+        return self.curve.estimator == "wait_for_all"
 
     def mean(self, name: str) -> FloatArray:
         return self.columns[f"{name}_mean"]
@@ -43,11 +43,14 @@ class Series:
     @property
     def diverged(self) -> int:
         """How many of the runs were lost to NaN or infinity; the means are without them."""
-        return int(self.columns["diverged"][0]) if "diverged" in self.columns else 0
+        return int(self.columns["diverged"][0])
 
 
 def read(figure: Figure, table: pyarrow.Table) -> list[Series]:
-    """The series of a figure, in the order of its lines."""
+    """The series of a figure, in the order of its lines.
+
+    References are the lines of those who never miss anybody and, beside other partitions, the IID.
+    """
     columns = {
         name: table[name].to_numpy()
         for name in table.column_names
@@ -55,14 +58,17 @@ def read(figure: Figure, table: pyarrow.Table) -> list[Series]:
     }
     rows = np.flatnonzero(np.asarray(table["figure"].to_pylist()) == figure.name)
     n_rows = len(rows) // len(figure.lines)
-    return [
-        Series(line, {n: v[rows[k * n_rows : (k + 1) * n_rows]] for n, v in columns.items()})
-        for k, line in enumerate(figure.lines)
-    ]
+    partitions = {line.curve.partition for line in figure.lines}
+    found = []
+    for k, (label, line) in enumerate(zip(captions.labels(figure), figure.lines, strict=True)):
+        mine = {n: v[rows[k * n_rows : (k + 1) * n_rows]] for n, v in columns.items()}
+        iid = line.curve.partition == "iid" and len(partitions) > 1
+        reference = iid or line.curve.estimator == "wait_for_all"
+        found.append(Series(label, line.curve, mine, reference))
+    return found
 
 
 def panels(series: list[Series]) -> dict[float, list[Series]]:
     """Series by straggler probability; one that waits for everybody is in every panel."""
-    everywhere = [s for s in series if s.curve.estimator == "wait_for_all"]
-    probs = sorted({s.curve.straggler_prob for s in series if s not in everywhere}) or [0.0]
-    return {p: [s for s in series if s in everywhere or s.curve.straggler_prob == p] for p in probs}
+    probs = sorted({s.curve.straggler_prob for s in series if not s.always}) or [0.0]
+    return {p: [s for s in series if s.always or s.curve.straggler_prob == p] for p in probs}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from importlib import resources
 from typing import Any
 
 import matplotlib as mpl
@@ -15,12 +16,12 @@ from fedcommons.checks import FloatArray
 
 # Okabe and Ito's palette, darkest first, without its yellow (too light for lines).
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+ON_DARK = ("#4AA8E8", "#FF8548", "#2FC79A", "#E79CC8", "#F2B52E", "#9BD6FA", "#FFFFFF")
 FULL_WIDTH, COLUMN_WIDTH = 7.16, 3.5  # inches: IEEE's two columns and one
 LABEL_GAP = 0.085  # of the axes' height
 LONGEST_LABEL = 30
 DASHES = ("-", ":", "-.", "--")
-REFERENCE = "#555555"  # the colour of what others are compared with
-REFERENCES = ("IID", "nobody missing")
+REFERENCE, REFERENCE_ON_DARK = "#555555", "#A9B0B8"  # of what others are compared with
 
 RC: dict[str, Any] = {
     "font.size": 8,
@@ -53,19 +54,29 @@ def applied() -> Iterator[None]:
 
 
 def colour(label: str, labels: list[str]) -> str:
-    """The colour of a line: by its place among the labels; references are grey."""
-    if label in REFERENCES:
+    """The colour of a line: by its place among the labels; a reference is not there, and grey."""
+    if label not in labels:
         return REFERENCE
-    others = [name for name in labels if name not in REFERENCES]
-    return COLOURS[others.index(label) % len(COLOURS)]
+    return COLOURS[labels.index(label) % len(COLOURS)]
 
 
 def dash(label: str, labels: list[str]) -> str:
     """The dash of a line: where colours come again, another; references are dashed."""
-    if label in REFERENCES:
+    if label not in labels:
         return "--"
-    others = [name for name in labels if name not in REFERENCES]
-    return DASHES[others.index(label) // len(COLOURS) % len(DASHES)]
+    return DASHES[labels.index(label) // len(COLOURS) % len(DASHES)]
+
+
+def page_css() -> str:
+    """page.css with the palette as its custom properties, for light and for dark screens."""
+
+    def properties(colours: tuple[str, ...], reference: str) -> str:
+        series = "".join(f"--series-{k}: {colour}; " for k, colour in enumerate(colours))
+        return f":root {{ {series}--series-count: {len(colours)}; --reference: {reference}; }}"
+
+    light, dark = properties(COLOURS, REFERENCE), properties(ON_DARK, REFERENCE_ON_DARK)
+    css = resources.files("fedcommons.figures").joinpath("page.css").read_text(encoding="utf-8")
+    return f"{light}\n@media (prefers-color-scheme: dark) {{ {dark} }}\n{css}"
 
 
 def crowded(labels: list[str]) -> bool:

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
-from fedcommons.errors import ResultsError
+from fedcommons.errors import ResultsError, StudyError
 from fedcommons.npz import read_npz
 from fedcommons.simulate import studies
 from fedcommons.simulate.result import RunResult
@@ -34,6 +34,22 @@ logger = logging.getLogger(__name__)
 FORMAT = "fedcommons.results"
 TABLES_AT_ONCE = 50  # one row group of a Parquet file: each costs memory until it is closed
 VERSION = 1
+RECORDED: dict[str, tuple[type, ...]] = {  # what run.json and its invocations hold, if they do
+    "digest": (str,),
+    "study": (dict,),
+    "command": (str,),
+    "versions": (dict,),
+    "machine": (dict,),
+    "commit": (str, type(None)),
+    "seconds": (int, float),
+    "invocations": (list,),
+}
+
+
+def default_path(name: str) -> Path:
+    """Where the results of a study of this name go unless somebody says otherwise."""
+    safe = "".join(c if c.isalnum() or c in "._-" else "-" for c in name)
+    return Path("results") / (safe or "study")
 
 
 class Folder:
@@ -47,6 +63,7 @@ class Folder:
     @contextlib.contextmanager
     def opened(self, study: Study) -> Iterator[None]:
         """Make the folder for a study, or open it if it is this study's, for one process alone."""
+        self._check_is_for(study)  # before anything is written into it
         try:
             self.runs.mkdir(parents=True, exist_ok=True)
             lock = (self.runs / ".lock").open("w")
@@ -57,7 +74,7 @@ class Folder:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise ResultsError(f"folder {self.path} is in use by another process") from None
-            self._check_is_for(study)
+            self._check_is_for(study)  # another process may have used it since
             yield
 
     def _check_is_for(self, study: Study) -> None:
@@ -66,17 +83,24 @@ class Folder:
             if found["digest"] != study.digest and any(self.runs.glob("*.npz")):
                 raise ResultsError(
                     f"folder {self.path} holds the results of another study "
-                    f"({found['study']['name']}, seed {found['study']['seed']}, "
+                    f"({found['study'].get('name')}, seed {found['study'].get('seed')}, "
                     f"digest {found['digest'][:12]}, this is {study.digest[:12]}); choose another "
                     "folder with --out, or remove it"
                 )
-        elif any(entry != self.runs for entry in self.path.iterdir()) or any(
-            self.runs.glob("*.npz")
-        ):
+        elif self._holds_something():
             raise ResultsError(
                 f"folder {self.path} must be empty or a results folder with its run.json, "
                 "got other files in it"
             )
+
+    def _holds_something(self) -> bool:
+        try:
+            others = [entry for entry in self.path.iterdir() if entry != self.runs]
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise ResultsError(f"folder {self.path} cannot be written: {error}") from None
+        return bool(others) or any(self.runs.glob("*.npz"))
 
     def begin(self, study: Study, about: dict[str, Any]) -> None:
         """Record that an invocation works on the study: earlier ones stay recorded."""
@@ -116,17 +140,47 @@ class Folder:
             raise ResultsError(f"{self._record_path} cannot be read: {error}") from None
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             raise ResultsError(f"{self._record_path} is not a record of fedcommons results")
-        if not isinstance(content.get("study"), dict) or "digest" not in content:
+        if "study" not in content or "digest" not in content:
             raise ResultsError(f"{self._record_path} must hold the study and its digest")
         if content.get("version") != VERSION:
             raise ResultsError(
                 f"{self.path} must be results of version {VERSION}, got {content.get('version')}"
             )
+        self._check_types(content)
+        for invocation in content.get("invocations", []):
+            if not isinstance(invocation, dict):
+                raise ResultsError(f"{self._record_path}: {invocation!r} is no invocation")
+            self._check_types(invocation)
         return content
+
+    def _check_types(self, entry: dict[str, Any]) -> None:
+        for key, kinds in RECORDED.items():
+            if key in entry and not isinstance(entry[key], kinds):
+                names = " or ".join(kind.__name__ for kind in kinds)
+                raise ResultsError(
+                    f"{self._record_path}: {key} must be {names}, got {entry[key]!r}"
+                )
 
     def study(self) -> Study:
         """The study whose results these are."""
-        return studies.from_dict(self.record()["study"])
+        try:
+            study = studies.from_dict(self.record()["study"])
+        except StudyError as error:
+            raise ResultsError(f"{self._record_path}: {error}") from None
+        words = [study.name, study.dataset]
+        for figure in study.figures:
+            words += [figure.title, *(line.label for line in figure.lines)]
+            if figure.kind not in studies.KINDS:
+                raise ResultsError(
+                    f"{self._record_path}: kind must be one of {', '.join(studies.KINDS)}, "
+                    f"got {figure.kind!r}"
+                )
+            if not isinstance(figure.name, str) or not studies.FIGURE_NAME.fullmatch(figure.name):
+                raise ResultsError(f"{self._record_path}: {figure.name!r} cannot name a figure")
+        for word in words:
+            if not isinstance(word, str):
+                raise ResultsError(f"{self._record_path}: names must be strings, got {word!r}")
+        return study
 
     def has_run(self, run: int, digest: str) -> bool:
         """Whether this run is here and whole; a damaged one is removed, to be done again."""
@@ -180,17 +234,19 @@ class Folder:
         except OSError as error:
             raise ResultsError(f"{self.path / name} cannot be written: {error}") from None
 
-    def read_table(self, name: str) -> pyarrow.Table:
+    def read_table(self, name: str, schema: pyarrow.Schema | None = None) -> pyarrow.Table:
+        """A table; with a schema, of these columns and without nulls."""
         try:
-            return pyarrow.parquet.read_table(self.path / name)
+            table = pyarrow.parquet.read_table(self.path / name)
         except (OSError, pyarrow.ArrowException) as error:
             raise ResultsError(f"{self.path / name} cannot be read: {error}") from None
-
-    def read_json(self, name: str) -> Any:
-        try:
-            return json.loads((self.path / name).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise ResultsError(f"{self.path / name} cannot be read: {error}") from None
+        for column in schema or ():
+            k = table.schema.get_field_index(column.name)
+            if k < 0 or table.schema.field(k).type != column.type or table[k].null_count:
+                raise ResultsError(
+                    f"{self.path / name} must have the column {column.name} ({column.type}), whole"
+                )
+        return table
 
     def write_text(self, name: str, text: str) -> None:
         part = self.path / f"{name}.part"

@@ -10,12 +10,46 @@ import numpy as np
 import pyarrow
 
 from fedcommons.checks import BoolArray, FloatArray
+from fedcommons.errors import ResultsError
+from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.folder import Folder
 from fedcommons.simulate.result import THEORY, RunResult
 from fedcommons.simulate.studies import Study
 
 EARLY = slice(1, 21)  # rounds 1-20: how fast a curve converges
 LATE = 10  # from this round on a good method has caught up
+PER_ROUND = ("accuracy", "second_moment", "second_moment_exact", "gradient_norm2")
+HETEROGENEITY = tuple(f"heterogeneity_{name}" for name in ("before", "after", "after_expected"))
+MEASURES = (*PER_ROUND, *HETEROGENEITY, *THEORY)
+TYPES = {
+    str: pyarrow.string(),
+    float: pyarrow.float64(),
+    int: pyarrow.int64(),
+    bool: pyarrow.bool_(),
+}
+
+
+def _described(curve: Curve) -> dict[str, Any]:
+    """The columns of curves.parquet that say which curve it is."""
+    return {"setting" if k == "partition" else k: v for k, v in curve.as_row().items()}
+
+
+LINES = pyarrow.schema(
+    {
+        "figure": TYPES[str],
+        "label": TYPES[str],
+        **{name: TYPES[type(value)] for name, value in _described(Curve("iid")).items()},
+        "round": TYPES[int],
+    }
+)
+CURVES = pyarrow.schema(
+    [
+        *LINES,
+        *((f"{name}_{of}", TYPES[float]) for name in MEASURES for of in ("mean", "sem")),
+        ("runs", TYPES[int]),
+        ("diverged", TYPES[int]),
+    ]
+)
 
 
 class _Moments:
@@ -57,9 +91,8 @@ class _Moments:
 
 def build(study: Study, folder: Folder, n_test: int) -> None:
     """Write curves.parquet and runs.parquet from the finished runs, one run at a time."""
-    measures = ("accuracy", "second_moment", "second_moment_exact", "gradient_norm2")
     digest, curves = study.digest, study.curves
-    names = (*measures, "heterogeneity", "theory")
+    names = (*PER_ROUND, "heterogeneity", "theory")
     moments = {name: _Moments(len(curves)) for name in names}
     keys = [curve.key for curve in curves]
     asked = [k for k, curve in enumerate(curves) if curve in study.theory_curves]
@@ -70,7 +103,7 @@ def build(study: Study, folder: Folder, n_test: int) -> None:
             counts = ~result.diverged
             accuracy = np.where(result.correct < 0, np.nan, result.correct / n_test)
             moments["accuracy"].add(accuracy, counts)
-            for name in ("second_moment", "second_moment_exact", "gradient_norm2"):
+            for name in PER_ROUND[1:]:
                 values = getattr(result, name)
                 # There is no estimate after the last round.
                 nothing = np.full((len(values), 1), np.nan)
@@ -95,7 +128,7 @@ def _curve_table(study: Study, moments: dict[str, _Moments]) -> pyarrow.Table:
     place = {curve: k for k, curve in enumerate(study.curves)}
     mean = {name: of.mean for name, of in moments.items()}
     sem = {name: of.sem for name, of in moments.items()}
-    columns: dict[str, list[Any]] = {}
+    columns: dict[str, list[Any]] = _line_columns(study)
 
     def add(name: str, values: Any) -> None:
         columns.setdefault(name, []).extend(values)
@@ -104,23 +137,54 @@ def _curve_table(study: Study, moments: dict[str, _Moments]) -> pyarrow.Table:
     for figure in study.figures:
         for line in figure.lines:
             k = place[line.curve]
-            add("figure", [figure.name] * n_rows)
-            add("label", [line.label] * n_rows)
-            for name, value in line.curve.as_row().items():
-                add("setting" if name == "partition" else name, [value] * n_rows)
-            add("round", range(n_rows))
-            for name in ("accuracy", "second_moment", "second_moment_exact", "gradient_norm2"):
+            for name in PER_ROUND:
                 add(f"{name}_mean", mean[name][k])
                 add(f"{name}_sem", sem[name][k])
-            for j, name in enumerate(("before", "after", "after_expected")):
-                add(f"heterogeneity_{name}_mean", [mean["heterogeneity"][k, j]] * n_rows)
-                add(f"heterogeneity_{name}_sem", [sem["heterogeneity"][k, j]] * n_rows)
+            for j, name in enumerate(HETEROGENEITY):
+                add(f"{name}_mean", [mean["heterogeneity"][k, j]] * n_rows)
+                add(f"{name}_sem", [sem["heterogeneity"][k, j]] * n_rows)
             for j, name in enumerate(THEORY):
                 add(f"{name}_mean", [*mean["theory"][k, :, j], np.nan])
                 add(f"{name}_sem", [*sem["theory"][k, :, j], np.nan])
             add("runs", [study.runs] * n_rows)
             add("diverged", [study.runs - int(moments["accuracy"].n[k])] * n_rows)
-    return pyarrow.table(columns)
+    return pyarrow.table(columns, schema=CURVES)
+
+
+def _line_columns(study: Study) -> dict[str, list[Any]]:
+    """The `LINES` of curves.parquet: figure by figure, line by line, round by round."""
+    columns: dict[str, list[Any]] = {name: [] for name in LINES.names}
+    for figure in study.figures:
+        for line in figure.lines:
+            row = {"figure": figure.name, "label": line.label, **_described(line.curve)}
+            for t in range(study.rounds + 1):
+                for name, value in {**row, "round": t}.items():
+                    columns[name].append(value)
+    return columns
+
+
+def read(folder: Folder) -> tuple[Study, pyarrow.Table, pyarrow.Table]:
+    """The study, curves.parquet and runs.parquet, seen to belong together.
+
+    The study has the number of runs that the tables hold: a longer one may be under way.
+    """
+    study = folder.study()
+    curves = folder.read_table("curves.parquet", CURVES)
+    if not curves.select(LINES.names).equals(pyarrow.table(_line_columns(study), schema=LINES)):
+        raise ResultsError(
+            f"{folder.path / 'curves.parquet'} must hold every line of run.json's figures; "
+            "run the study to its end first"
+        )
+    runs = folder.read_table("runs.parquet", _runs_schema(study.rounds))
+    n_runs, keys = curves["runs"][0].as_py(), [curve.key for curve in study.curves]
+    if not runs.select(["run", "curve"]).equals(
+        pyarrow.table({"run": np.repeat(np.arange(n_runs), len(keys)), "curve": keys * n_runs})
+    ):
+        raise ResultsError(
+            f"{folder.path / 'runs.parquet'} must hold every curve of run.json's study for each "
+            f"of the {n_runs} runs that curves.parquet counts; run the study to its end first"
+        )
+    return replace(study, runs=n_runs), curves, runs
 
 
 def last_round(folder: Folder) -> list[dict[str, Any]]:
@@ -217,9 +281,9 @@ def _summaries(accuracy: FloatArray, result: RunResult) -> dict[str, FloatArray]
 
 def _run_table(run: int, keys: list[str], accuracy: FloatArray, result: RunResult) -> pyarrow.Table:
     """One row per curve of one run."""
-    late = accuracy[:, LATE:].astype(np.float32)  # of the rounds from LATE on
-    if late.shape[1] == 0:
-        late = np.full((len(accuracy), 1), np.nan, np.float32)
+    n_late = _n_late(accuracy.shape[1] - 1)
+    late = np.full((len(accuracy), n_late), np.nan, np.float32)
+    late[:, : accuracy.shape[1] - LATE] = accuracy[:, LATE:]
     return pyarrow.table(
         {
             "run": np.full(len(keys), run),
@@ -227,7 +291,24 @@ def _run_table(run: int, keys: list[str], accuracy: FloatArray, result: RunResul
             **_summaries(accuracy, result),
             "diverged": result.diverged,
             "late_accuracies": pyarrow.FixedSizeListArray.from_arrays(
-                pyarrow.array(late.ravel()), late.shape[1]
+                pyarrow.array(late.ravel()), n_late
             ),
+        },
+        schema=_runs_schema(accuracy.shape[1] - 1),
+    )
+
+
+def _n_late(n_rounds: int) -> int:
+    return max(1, n_rounds - LATE + 1)  # a list of a fixed length is never empty
+
+
+def _runs_schema(n_rounds: int) -> pyarrow.Schema:
+    return pyarrow.schema(
+        {
+            "run": TYPES[int],
+            "curve": TYPES[str],
+            **dict.fromkeys(SUMMARIES, TYPES[float]),
+            "diverged": TYPES[bool],
+            "late_accuracies": pyarrow.list_(pyarrow.float32(), _n_late(n_rounds)),
         }
     )

@@ -13,6 +13,7 @@ from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.result import THEOREM2, THEORY
 from fedcommons.theory import variance_reduction
 from fedcommons.theory.scalar_products import PairSums, Sum
+from fedcommons.theory.second_moment import odds
 
 Float32 = npt.NDArray[np.float32]
 
@@ -75,7 +76,7 @@ class TheoryColumns:
         return (
             by_class.same,
             by_class.total - by_class.same,
-            p / (1 - p) * by_owner.same - variance,
+            float(odds(p, 1)[0]) * by_owner.same - variance,
             variance_reduction.expected_reduction(
                 by_owner, n_clients=self.n_clients, copies=d, straggler_prob=p
             ),

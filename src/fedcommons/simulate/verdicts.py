@@ -8,6 +8,9 @@
 - *Every round* claims that nothing is ever violated. One violating run is a counterexample; without
   any, it holds if the 99 % Clopper-Pearson bound on the fraction of violating runs is below 10 %.
 
+Significance is Student's. Where all runs give the same number there is no spread to judge by, and
+the runs count as signs: n of n on one side have probability 2^-n if either side is as likely.
+
 Everything else is undecided.
 """
 
@@ -38,6 +41,8 @@ class Component:
     @classmethod
     def of(cls, name: str, values: FloatArray) -> Component:
         n = len(values)
+        if n > 1 and np.ptp(values) == 0:  # the mean's rounding must not pass for spread
+            return cls(name, float(values[0]), 0.0, n)
         sem = float(values.std(ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
         return cls(name, float(values.mean()), sem, n)
 
@@ -50,18 +55,30 @@ class Component:
 
     def tail(self, side: int) -> float:
         """The one-sided p-value that the mean is positive (side 1) or negative (side -1)."""
-        if np.isnan(self.sem):
-            return 1.0
-        return float(stats.t.sf(side * self.z, self.runs - 1))
+        return self._chance_of_more_than(0.0, side)
 
     def beyond(self, tolerance: float) -> float:
         """The one-sided p-value that the mean is farther from 0 than the tolerance."""
+        return self._chance_of_more_than(tolerance, 1 if self.difference > 0 else -1)
+
+    def _chance_of_more_than(self, least: float, side: int) -> float:
+        excess = side * self.difference - least
         if np.isnan(self.sem):
             return 1.0
-        excess = abs(self.difference) - tolerance
         if self.sem == 0:
-            return 0.0 if excess > 0 else 1.0
+            return 0.5**self.runs if excess > 0 else 1.0
         return float(stats.t.sf(excess / self.sem, self.runs - 1))
+
+    @property
+    def half_width(self) -> float:
+        """Half of the 99 % interval of the mean.
+
+        Without spread it is the sign test's: between the least and the greatest of n runs lies
+        the median with probability 1 - 2^(1-n).
+        """
+        if self.sem == 0:
+            return 0.0 if 0.5 ** (self.runs - 1) <= LEVEL else float("inf")
+        return float(stats.t.ppf(1 - LEVEL / 2, self.runs - 1) * self.sem)
 
 
 def holm(p_values: Sequence[float]) -> FloatArray:
@@ -85,10 +102,7 @@ def direction(components: Sequence[Component]) -> str:
 
 def equality(components: Sequence[Component], tolerance: float) -> str:
     """Whether all components are within `tolerance` of 0."""
-    half = [
-        stats.t.ppf(1 - LEVEL / 2, c.runs - 1) * c.sem if c.runs > 1 else np.inf for c in components
-    ]
-    if all(abs(c.difference) + h <= tolerance for c, h in zip(components, half, strict=True)):
+    if all(abs(c.difference) + c.half_width <= tolerance for c in components):
         return HOLDS
     if (holm([c.beyond(tolerance) for c in components]) < LEVEL).any():
         return FAILS

@@ -77,7 +77,7 @@ def moment_coefficients(
     if estimator.needs_everybody:
         return 1.0, np.zeros(n_clients)
     if estimator.unbiased:
-        return 1.0, p / (1 - p)
+        return 1.0, odds(p, n_clients)
     if np.ptp(p) > 0:
         raise ArgumentError(
             f"straggler_prob must be the same for all clients for {estimator.name}, "

@@ -21,6 +21,20 @@ SETTINGS = {"Dirichlet 0.1": ("dirichlet", 0.1), "single-class": ("single-class"
 PROBS = (0.3, 0.5, 0.7)
 SHARED = (0.0, 0.1, 0.2, 0.5)
 COPIES = 3
+WHOLE = 50  # rounds of the paper's training: what is said of its end is judged there and only there
+SET_AFTER_A_RESULT = frozenset(  # these, or what decides them, were not fixed beforehand
+    {
+        "final-slight-half",
+        "final-slight-quarter",
+        "mirrors-iid",
+        "moment-exact",
+        "moment-plotted",
+        "remark-bound",
+        "remark-tends",
+        "single-class-needs-more",
+        "speed-d",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +49,18 @@ class Claim:
     evidence: str
     components: tuple[Component, ...]
 
+    @property
+    def fixed_beforehand(self) -> bool:
+        """Whether claim, statistic and tolerance stood before any result (docs/reproduction.md)."""
+        return self.id not in SET_AFTER_A_RESULT
+
     def as_dict(self) -> dict[str, Any]:
         return {
             "id": self.id,
             "claim": self.claim,
             "where": self.where,
             "statistic": self.statistic,
+            "fixed_beforehand": self.fixed_beforehand,
             "verdict": self.verdict,
             "evidence": self.evidence,
             "components": [
@@ -88,6 +108,12 @@ class Evidence:
         if np.isnan(values).any():  # too few rounds, or outside what the theorem is about
             raise MissingCurveError(f"{statistic} of {curve.key}")
         return values
+
+    def at_the_end(self, statistic: str, curve: Curve) -> FloatArray:
+        """A statistic of a whole training."""
+        if self.study.rounds != WHOLE:
+            raise MissingCurveError(f"{statistic} of {WHOLE} rounds")
+        return self.get(statistic, curve)
 
 
 def shared(setting: str, p: float, c: float, d: int = COPIES, **options: Any) -> Curve:

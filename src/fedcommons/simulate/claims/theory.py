@@ -14,6 +14,7 @@ from fedcommons.simulate.claims.evidence import (
     PROBS,
     SETTINGS,
     SHARED,
+    WHOLE,
     Claim,
     Evidence,
     cells,
@@ -128,9 +129,9 @@ def remark_tends(e: Evidence) -> Claim:
         "remark-tends",
         "The sums over pairs of different classes tend to be negative.",
         "Appendix B, the Remark's observation",
-        "one half minus the fraction of rounds of a run in which one of the sums is positive",
+        "one half minus the fraction of a run's 50 rounds in which one of the sums is positive",
         [
-            Component.of(name, 0.5 - e.get("remark_violations", curve) / e.study.rounds)
+            Component.of(name, 0.5 - e.at_the_end("remark_violations", curve) / WHOLE)
             for name, curve in THEOREM2_CURVES
         ],
     )
@@ -141,10 +142,11 @@ def type2_shrinks(e: Evidence) -> Claim:
         "type2-shrinks",
         "The magnitude of the Type II scalar products decreases as training converges.",
         "Appendix B, Remark and Figure 3",
-        "|Type II| of the first round minus that of the last, relative to the first",
+        "|Type II| of the first round minus that of the last of 50, relative to the first",
         [
             Component.of(
-                name, 1 - np.abs(e.get("type2_last", curve)) / np.abs(e.get("type2_first", curve))
+                name,
+                1 - np.abs(e.at_the_end("type2_last", curve) / e.get("type2_first", curve)),
             )
             for name, curve in FIGURE3_CURVES
         ],

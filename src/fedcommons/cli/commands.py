@@ -1,0 +1,54 @@
+"""Every command of `fedcommons`, under one name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import typer
+from typer.core import TyperGroup
+
+from fedcommons import __version__
+from fedcommons.cli import exit_codes, federate, plan, report, reproduce, simulate
+from fedcommons.cli.exit_codes import InterruptedCommand
+
+
+class Interruptible(TyperGroup):
+    """Commands whose interruption reaches `main`: typer would end without a word."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise InterruptedCommand from None
+
+
+app = typer.Typer(
+    cls=Interruptible,
+    help="Federated learning with lopsided data and dropouts, from examples that their owners "
+    "agreed to share.",
+    epilog=exit_codes.HELP,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("reproduce")(reproduce.reproduce)
+app.command("simulate")(simulate.simulate)
+app.command("report")(report.report)
+app.command("plan")(plan.plan)
+app.add_typer(federate.app, name="federate")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"fedcommons {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Print the version."
+    ),
+) -> None:
+    pass
