@@ -1,24 +1,35 @@
 """The variance of the estimate before anything is drawn: its expectation over randomised sharing.
 
 A placement needs to be known for `second_moment`; for a decision only the label counts are, and how
-alike gradients are within and between classes. Examples' subsets are independent, so over sharing
-E|f_i|^2 needs the first two moments of each share b_ij alone. Exact for the equal split and the
-owner-corrected code if the scalar products are the same for all pairs of two classes, else up to
-the sampling of examples; the reliability split's moments are sampled.
+alike gradients are within and between classes. E|f_i|^2 then follows from the first two moments of
+the shares (`share_moments`), if the scalar products are the same for all pairs of two classes, else
+up to the sampling of examples.
+
+What is offered need not be whole examples. The mask then rounds each client's and class's number up
+with the probability of its fraction (`privacy.proportion`); both roundings and subsets are averaged
+over. The owner-corrected code's w depends on how the mask was rounded: only there roundings are
+drawn, some for each client, and with whole numbers none are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 
 from fedcommons import checks, coding
 from fedcommons.checks import FloatArray, IntArray
 from fedcommons.errors import ArgumentError
-from fedcommons.subsets import random_subsets
+from fedcommons.placement import Placement
+from fedcommons.theory import share_moments
 from fedcommons.theory.second_moment import odds
+from fedcommons.theory.share_moments import Moments, ReliabilitySplit
+
+MASKS_UP_TO = 100  # roundings that are drawn, fewer for many clients
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +48,19 @@ class Geometry:
         norm2 = checks.finite("norm2", self.norm2, ndim=1)
         checks.finite("products", self.products, shape=(len(norm2), len(norm2)))
 
-    def square(self, weights: FloatArray, squares: FloatArray, own: FloatArray) -> FloatArray:
-        """E|sum_j b_j g_j|^2 from sums over each class: E b, (E b)^2 and E b^2: (..., L) each."""
-        pairs = ((weights @ self.products) * weights).sum(axis=-1)
+    def square(
+        self,
+        weights: FloatArray,
+        squares: FloatArray,
+        own: FloatArray,
+        *,
+        again: FloatArray | None = None,
+    ) -> FloatArray:
+        """E|sum_j b_j g_j|^2 from sums over each class: E b, (E b)^2 and E b^2: (..., L) each.
+
+        `again`, where the weights are an estimate, is an independent one of the same.
+        """
+        pairs = ((weights @ self.products) * (weights if again is None else again)).sum(axis=-1)
         return pairs - squares @ np.diag(self.products) + own @ self.norm2
 
 
@@ -56,81 +77,24 @@ def geometry_from_products(products: npt.ArrayLike, labels: npt.ArrayLike) -> Ge
     return Geometry(norm2 / n, sums / (np.outer(n, n) - np.diag(n)))
 
 
-@dataclass(frozen=True, slots=True)
-class Shares:
-    """Moments of the shares over randomised sharing, summed over examples where they are received.
-
-    Attributes:
-        own: (N,) E b of an owner for an example it shared, and `own_square` E b^2.
-        received: (N, L) the sum of E b over what a client receives of each class, and
-            `received_square` that of E b^2.
-        q: the probability d/(N-1) that a certain client receives a certain example.
-    """
-
-    own: FloatArray
-    own_square: FloatArray
-    received: FloatArray
-    received_square: FloatArray
-    q: float
-
-
-def shares(
-    code: str,
-    counts: FloatArray,
-    offered: FloatArray,
+def expected_variance(
+    counts: npt.ArrayLike,
+    offered: npt.ArrayLike,
     copies: int,
-    straggler_prob: FloatArray,
     geometry: Geometry,
-) -> Shares:
-    """The moments of a code's shares: `counts` and `offered` (shareable), shape (N, L)."""
-    N, d = len(counts), copies
-    q = d / (N - 1) if N > 1 else 0.0
-    if code == "reliability-split" and d and np.ptp(straggler_prob) > 0:
-        return _reliability_shares(offered, d, straggler_prob, q)
-    if code == "owner-corrected" and d:
-        own = _owner_shares(counts, offered, d, geometry)
-        theirs = (1 - own) / d
-    elif code in coding.CODES:
-        own = theirs = np.full(N, 1 / (d + 1))
-    else:
-        raise ArgumentError(f"code must be one of {', '.join(coding.CODES)}, got {code!r}")
-    first, second = theirs[:, None] * offered, theirs[:, None] ** 2 * offered
-    return Shares(
-        own, own**2, q * (first.sum(axis=0) - first), q * (second.sum(axis=0) - second), q
+    *,
+    straggler_prob: npt.ArrayLike,
+    code: str = "equal-split",
+) -> float:
+    """E|g^ - g|^2 of the coded sum, over stragglers, randomised sharing and the rounding of masks.
+
+    `counts` and `offered`, shape (N, L): how many examples of each class a client owns and how many
+    of these it shares.
+    """
+    norm2 = answers_norm2(
+        counts, offered, copies, geometry, code=code, straggler_prob=straggler_prob
     )
-
-
-def _owner_shares(
-    counts: FloatArray, offered: FloatArray, copies: int, geometry: Geometry
-) -> FloatArray:
-    """Each owner's best w, as `coding.best_owner_share` has it, from the mean products."""
-    private = counts - offered
-    return coding.best_owner_share(
-        ((private @ geometry.products) * offered).sum(axis=1),
-        geometry.square(offered, offered, offered),
-        offered @ geometry.norm2 / copies,
-    )
-
-
-def _reliability_shares(offered: FloatArray, copies: int, p: FloatArray, q: float) -> Shares:
-    """Sampled: some subsets for each owner, of which the reliable members carry more."""
-    N = len(p)
-    samples = max(64, 20_000 // N)
-    weight = (1 - p) / np.maximum(p, 1e-9)
-    rng = np.random.default_rng(0)  # the same plan every time
-    owner = np.repeat(np.arange(N, dtype=np.int32), samples)
-    others = random_subsets(len(owner), copies, N - 1, rng=rng)
-    others += others >= owner[:, None]
-    total = weight[owner] + weight[others].sum(axis=1)
-    own = (weight[owner] / total).reshape(N, samples)
-    share = weight[others] / total[:, None]
-    received, received_square = np.zeros_like(offered), np.zeros_like(offered)
-    for k in range(copies):
-        for target, values in ((received, share[:, k]), (received_square, share[:, k] ** 2)):
-            for label in range(offered.shape[1]):
-                given = offered[owner, label] * values / samples
-                target[:, label] += np.bincount(others[:, k], given, minlength=N)
-    return Shares(own.mean(axis=1), (own**2).mean(axis=1), received, received_square, q)
+    return float(odds(straggler_prob, len(norm2)) @ norm2)
 
 
 def answers_norm2(
@@ -142,44 +106,169 @@ def answers_norm2(
     code: str = "equal-split",
     straggler_prob: npt.ArrayLike = 0.5,
 ) -> FloatArray:
-    """E|f_i|^2 of every client over randomised sharing, (N,).
-
-    `counts` and `offered`, shape (N, L): how many examples of each class a client owns and how many
-    of these it shares. `offered` need not be integers: the mask is then rounded at random, without
-    bias, as `privacy.proportion` does.
-    """
+    """E|f_i|^2 of every client, (N,); arguments as in `expected_variance`."""
     counts = checks.finite("counts", counts, ndim=2)
     offered = checks.finite("offered", offered, shape=counts.shape)
-    if (offered < 0).any() or (offered > counts + 1e-9).any():
-        raise ArgumentError("offered must be in [0, counts] for every client and class")
-    N = len(counts)
-    p = checks.straggler_prob(straggler_prob, N)
-    b = shares(code, counts, offered, checks.copies(copies, N), p, geometry)
-    private = counts - offered
-    norm2 = geometry.square(
-        private + b.own[:, None] * offered + b.received,
-        private + b.own[:, None] ** 2 * offered + b.q * b.received_square,
-        private + b.own_square[:, None] * offered + b.received_square,
-    )
-    fraction = offered - np.floor(offered)
-    rounding = fraction * (1 - fraction) * np.diag(geometry.products)
-    return norm2 + (1 - b.own) ** 2 * rounding.sum(axis=1)
+    return _answers_norm2(
+        counts[None], offered[None], (1.0,), copies, geometry, code, straggler_prob
+    )[0, 0]
 
 
-def expected_variance(
+def variance_of_parts(
     counts: npt.ArrayLike,
     offered: npt.ArrayLike,
+    parts: Sequence[float],
     copies: int,
     geometry: Geometry,
     *,
     straggler_prob: npt.ArrayLike,
     code: str = "equal-split",
-) -> float:
-    """E|g^ - g|^2 of the coded sum, over stragglers and over randomised sharing."""
-    norm2 = answers_norm2(
-        counts, offered, copies, geometry, code=code, straggler_prob=straggler_prob
+) -> FloatArray:
+    """`expected_variance` if only a part of `offered` is, for several parts: (parts, draws).
+
+    `counts` and `offered` have several possible partitions, (draws, N, L). What depends on neither
+    part nor partition is computed once.
+    """
+    counts = checks.finite("counts", counts, ndim=3)
+    offered = checks.finite("offered", offered, shape=counts.shape)
+    norm2 = _answers_norm2(counts, offered, parts, copies, geometry, code, straggler_prob)
+    return norm2 @ odds(straggler_prob, counts.shape[1])
+
+
+def _answers_norm2(
+    counts: FloatArray,
+    offered: FloatArray,
+    parts: Sequence[float],
+    copies: int,
+    geometry: Geometry,
+    code: str,
+    straggler_prob: npt.ArrayLike,
+) -> FloatArray:
+    """E|f_i|^2: (parts, draws, N)."""
+    if (offered < 0).any() or (offered > counts + 1e-9).any():
+        raise ArgumentError("offered must be in [0, counts] for every client and class")
+    if code not in coding.CODES:
+        raise ArgumentError(f"code must be one of {', '.join(coding.CODES)}, got {code!r}")
+    N = counts.shape[1]
+    d = checks.copies(copies, N)
+    p = checks.straggler_prob(straggler_prob, N)
+    norm2 = np.empty((len(parts), len(counts), N))
+    if code == "reliability-split" and d and np.ptp(p) > 0:
+        split = ReliabilitySplit(p, d)
+        for draw, (count, offer) in enumerate(zip(counts, offered, strict=True)):
+            whole = split.moments(offer)
+            for k, part in enumerate(parts):
+                norm2[k, draw] = _norm2(count, part * offer, whole.of_part(part), geometry)
+        return norm2
+    for draw, (count, offer) in enumerate(zip(counts, offered, strict=True)):
+        for k, part in enumerate(parts):
+            if code == "owner-corrected" and d:
+                norm2[k, draw] = _owner_corrected_norm2(count, part * offer, d, geometry)
+            else:
+                even = share_moments.even_recipients(np.full(N, 1 / (d + 1)), part * offer, d)
+                norm2[k, draw] = _norm2(count, part * offer, even, geometry)
+    return norm2
+
+
+def _norm2(
+    counts: FloatArray, offered: FloatArray, moments: Moments, geometry: Geometry
+) -> FloatArray:
+    """E|f_i|^2 for counts (N, L) and offers (..., N, L) that are rounded at random: (..., N)."""
+    private = counts - offered
+    own = moments.own[..., None]
+    weights = private + own * offered + moments.received
+    # A class's sum of weights varies with the rounding, by its owner's and by what others receive.
+    fraction = offered - np.floor(offered)
+    rounding = fraction * (1 - fraction)
+    squares = (
+        private
+        + own[0] * own[-1] * offered
+        - (1 - own[0]) * (1 - own[-1]) * rounding
+        + moments.squared_means(offered - rounding)
     )
-    return float(odds(straggler_prob, len(norm2)) @ norm2)
+    return geometry.square(
+        weights[0],
+        squares,
+        private + moments.own_square[..., None] * offered + moments.received_square,
+        again=weights[-1],
+    )
+
+
+def _owner_corrected_norm2(
+    counts: FloatArray, offered: FloatArray, copies: int, geometry: Geometry
+) -> FloatArray:
+    """The same with each owner's best w, which depends on what it offers: the mean over masks."""
+    masks = rounded(offered)
+    own = _owner_shares(counts, masks, copies, geometry)
+    moments = share_moments.even_recipients(own, masks, copies)
+    return _norm2(counts, masks, moments, geometry).mean(axis=0)
+
+
+def _owner_shares(
+    counts: FloatArray, offered: FloatArray, copies: int, geometry: Geometry
+) -> FloatArray:
+    """Each owner's best w, as `coding.best_owner_share` has it, from the mean products."""
+    private = counts - offered
+    return coding.best_owner_share(
+        ((private @ geometry.products) * offered).sum(axis=-1),
+        geometry.square(offered, offered, offered),
+        offered @ geometry.norm2 / copies,
+    )
+
+
+def rounded(offered: FloatArray) -> FloatArray:
+    """Whole numbers that a mask may have for these offers, (N, L): (masks, N, L), one if whole.
+
+    Each has the right distribution, and between them every number is rounded up as often as its
+    fraction says (Latin hypercube sampling). The same every time.
+    """
+    nearest = np.rint(offered)
+    if np.abs(offered - nearest).max(initial=0) < 1e-9:
+        return nearest[None]
+    n_masks = min(max(2, 4000 // len(offered)), MASKS_UP_TO)
+    return np.floor(offered + _strata(n_masks, offered.shape))
+
+
+@lru_cache(maxsize=1)
+def _strata(n_draws: int, shape: tuple[int, ...]) -> FloatArray:
+    """Numbers in [0, 1), evenly spread over the draws for each entry: (draws, *shape)."""
+    rng = np.random.default_rng(0)
+    strata = rng.permuted(np.arange(n_draws)[:, None].repeat(np.prod(shape), axis=1), axis=0)
+    found = (strata + rng.random(strata.shape)) / n_draws
+    return found.reshape(n_draws, *shape)
+
+
+def placement_variance(
+    placement: Placement,
+    labels: npt.ArrayLike,
+    geometry: Geometry,
+    *,
+    straggler_prob: npt.ArrayLike,
+    code: str = "equal-split",
+) -> float:
+    """E|g^ - g|^2 of the coded sum over stragglers, for a placement that is there."""
+    labels, L = checks.labels(labels, len(geometry.norm2))
+    N, M = placement.n_clients, placement.n_examples
+    checks.same_length("labels", labels, M)
+    copies = placement.copies
+
+    cells = placement.owner * np.int64(L) + labels
+
+    def by_owner(weights: npt.ArrayLike) -> FloatArray:
+        sums = np.bincount(cells, np.asarray(weights, np.float64), minlength=N * L)
+        return sums.reshape(N, L).astype(np.float64)
+
+    private, shared = by_owner(copies == 0), by_owner(copies > 0)
+    owner_share = coding.best_owner_share(
+        ((private @ geometry.products) * shared).sum(axis=1),
+        geometry.square(shared, shared, shared),
+        by_owner((copies > 0) / np.maximum(copies, 1)) @ geometry.norm2,
+    )
+    b = coding.by_name(code, placement, straggler_prob=straggler_prob, owner_share=owner_share)
+    members = csr_array((np.ones(M), labels, np.arange(M + 1)), shape=(M, L))
+    squares = (b.multiply(b) @ members).toarray()
+    norm2 = geometry.square((b @ members).toarray(), squares, squares)
+    return float(odds(straggler_prob, N) @ norm2)
 
 
 def gradient_norm2(counts: IntArray | FloatArray, geometry: Geometry) -> float:
