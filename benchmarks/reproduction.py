@@ -37,6 +37,8 @@ from fedcommons.simulate.scoring import Evaluation
 from fedcommons.simulate.studies import Study
 
 PAPER = {"n_clients": 10, "class_size": 30, "n_rounds": 50, "seed": 0}
+ONE_CURVE = Curve("single-class", 0.0, 0.5, 0.2, 3)  # what the peers do
+FRAMEWORKS = (("ray", "flower_simulation.py"), ("pfl", "pfl_simulation.py"))
 PEERS = Path(__file__).parent / "peers"
 
 
@@ -132,7 +134,7 @@ def against_torch() -> dict[str, Any] | None:
 
     torch.set_num_threads(1)
     dataset = datasets.mnist()
-    curve = Curve("single-class", 0.0, 0.5, 0.2, 3)
+    curve = ONE_CURVE
     data = draws.training_set(dataset, 30, seed=0, run=0)
     placement = draws.share(curve, data.labels, 10, seed=0, run=0).placement
     shares = draws.shares(curve, placement, data.products)
@@ -221,14 +223,25 @@ def small_study(runs: int) -> float:
             return time.perf_counter() - start
 
 
-def memory_of(runs: int) -> float:
-    """Peak memory of a process that runs a small study of so many runs, in MB."""
+def memory_of(runs: int = 10, rates: int = 1, clients: int = 10, class_size: int = 30) -> float:
+    """Peak memory of a process that runs a small study of these sizes, in MB.
+
+    Figure 2 has 15 curves; with several learning rates it has as many times that.
+    """
     code = f"""
 import tempfile
 from dataclasses import replace
 from fedcommons.simulate import runner, studies, tables
 from fedcommons.simulate.folder import Folder
-study = replace(studies.paper().only(["figure2"]), runs={runs}, rounds=2)
+study = studies.paper().only(["figure2"])
+lines = tuple(
+    replace(line, curve=replace(line.curve, learning_rate=0.1 + k / 1000))
+    for k in range({rates}) for line in study.figures[0].lines
+)
+study = replace(
+    study, figures=(replace(study.figures[0], lines=lines),), runs={runs}, rounds=2,
+    clients={clients}, class_size={class_size},
+)
 with tempfile.TemporaryDirectory() as path:
     folder = Folder(path)
     with folder.opened(study):
@@ -244,10 +257,38 @@ print(next(line.split()[1] for line in lines if line.startswith("VmHWM")))
     return float(result.stdout) / 1024
 
 
+def peak_memory() -> dict[str, Any]:
+    """As one size grows: the runs must not matter, the others at most in proportion."""
+    sizes: dict[str, dict[str, int]] = {
+        **{f"{n} runs": {"runs": n} for n in (10, 100, 1000)},
+        **{f"{15 * n} curves": {"rates": n} for n in (1, 2, 4, 8)},
+        **{f"N = {n}": {"clients": n} for n in (10, 20, 40, 80)},
+        **{f"M = {10 * n}": {"class_size": n} for n in (15, 30, 60, 120)},
+    }
+    return {name: {"MB": memory_of(**size)} for name, size in sizes.items()}
+
+
+def beside(theirs: float, alone: float, stacked: float) -> dict[str, float]:
+    return {
+        "s per run of 50 rounds": theirs,
+        "x ours alone": theirs / alone,
+        "x ours, one of many": theirs / stacked,
+    }
+
+
 def frameworks() -> dict[str, Any]:
-    """The same curve on other frameworks, where they are installed."""
-    table: dict[str, Any] = {}
-    for module, script in (("ray", "flower_simulation.py"), ("pfl", "pfl_simulation.py")):
+    """The same curve on other frameworks, where they are installed, and here.
+
+    Ours is on one core: alone, and as one of the curves of Figures 1 and 2, which a run stacks.
+    """
+    alone = one_core_run([ONE_CURVE])
+    curves = figure_curves()
+    stacked = one_core_run(curves) / len(curves)
+    table: dict[str, Any] = {
+        "fedcommons, alone": beside(alone, alone, stacked),
+        "fedcommons, one of many curves": beside(stacked, alone, stacked),
+    }
+    for module, script in FRAMEWORKS:
         if importlib.util.find_spec(module) is None or not (PEERS / script).exists():
             print(
                 f"{module} is not installed: benchmarks/peers/README.md says how to compare with it"
@@ -261,7 +302,7 @@ def frameworks() -> dict[str, Any]:
                 capture_output=True,
             )
             content = json.loads(out.read_text())
-        table[content["name"]] = {"s per run of 50 rounds": 50 * content["seconds_per_round"]}
+        table[content["name"]] = beside(50 * content["seconds_per_round"], alone, stacked)
     return table
 
 
@@ -282,9 +323,7 @@ def main() -> None:
             )
         results["other frameworks"] = frameworks()
         results["growth"] = growth()
-        results["peak memory"] = {
-            f"{runs} runs": {"MB": memory_of(runs)} for runs in (10, 100, 1000)
-        }
+        results["peak memory"] = peak_memory()
     for title, rows in results.items():
         print(f"\n{title}")
         for name, value in rows.items():

@@ -33,6 +33,38 @@ def test_reproduction_benchmark_runs(tmp_path):
     assert 0 < result["fraction"] < 1
 
 
+def test_peers_stand_beside_our_own_time(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import reproduction
+
+    (tmp_path / "slow.py").write_text(
+        "import json, sys\n"
+        "open(sys.argv[-1], 'w').write(json.dumps({'name': 'slow', 'seconds_per_round': 3}))\n"
+    )
+    monkeypatch.setattr(reproduction, "PEERS", tmp_path)
+    monkeypatch.setattr(reproduction, "FRAMEWORKS", (("json", "slow.py"),))
+    monkeypatch.setattr(reproduction, "one_core_run", lambda curves: 2.0 + len(curves))
+    found = reproduction.frameworks()
+    n = len(reproduction.figure_curves())
+    assert found["slow"] == {
+        "s per run of 50 rounds": 150,
+        "x ours alone": 50,
+        "x ours, one of many": pytest.approx(150 / (2 / n + 1)),
+    }
+    assert found["fedcommons, alone"]["x ours alone"] == 1
+
+
+def test_memory_is_measured_for_every_size(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import reproduction
+
+    assert reproduction.memory_of(runs=1, rates=2, clients=20, class_size=15) > 50
+    monkeypatch.setattr(reproduction, "memory_of", lambda **sizes: sum(sizes.values()))
+    names = list(reproduction.peak_memory())
+    for size in ("1000 runs", "120 curves", "N = 80", "M = 1200"):
+        assert size in names
+
+
 def test_federation_benchmark_runs(tmp_path):
     out = tmp_path / "results.json"
     subprocess.run(
