@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from fedcommons.simulate.curves import AS_IT_IS, Curve
 from fedcommons.simulate.studies import Figure
@@ -52,6 +53,8 @@ DIFFERENCES: dict[str, Callable[[Curve], str]] = {  # between lines that share a
     "warm": lambda curve: "warm" if curve.warm else "cold",
     "stragglers": lambda curve: curve.stragglers,
     "absence": lambda curve: f"absences of {curve.mean_absence:g}",
+    "spread": lambda curve: f"p ± {curve.prob_spread:g}" if curve.prob_spread else "the same p",
+    "trace": lambda curve: f"absences of {Path(curve.trace).name}" if curve.trace else "drawn",
     "assumed": lambda curve: (
         "known p" if curve.assumed_prob == AS_IT_IS else f"p taken for {curve.assumed_prob:g}"
     ),
@@ -119,6 +122,10 @@ def _beyond_the_paper(curve: Curve) -> list[str]:
         words.append(f"μ = {curve.mu:g}")
     if curve.stragglers == "markov":
         words.append(f"absences of {curve.mean_absence:g} rounds on average")
+    if curve.trace:
+        words.append(f"absences as recorded in {Path(curve.trace).name}")
+    if curve.prob_spread:
+        words.append(f"clients’ p spread over ± {curve.prob_spread:g}")
     if curve.server_prob != curve.straggler_prob:
         words.append(f"the server takes p for {curve.server_prob:g}")
     if words or curve.learning_rate != 0.1:
