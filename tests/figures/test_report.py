@@ -72,6 +72,15 @@ def test_whole_results_make_a_report(copy):
     assert (copy.path / "report.html").exists()
 
 
+def test_a_report_does_without_what_was_not_recorded(copy):
+    def forget(content):
+        for key in ("command", "versions", "machine", "commit", "seconds", "invocations"):
+            del content[key]
+
+    record(copy, forget)
+    assert write_report(copy)["runs"] == 3
+
+
 @pytest.mark.parametrize("name", ["curves.parquet", "runs.parquet"])
 @pytest.mark.parametrize(
     "change",

@@ -75,7 +75,7 @@ def render_page(
         contents=_contents(study, claims),
         figures="\n".join(_group(study, group, figure_files, table) for group in _groups(study)),
         claims=_claims(claims),
-        command=_escape(record["command"]),
+        command=_escape(record.get("command", "")),
         choice=PAPERS_CURVES if is_paper else "",
         facts=_facts(study, record),
     )
@@ -293,10 +293,11 @@ def _digits(value: float | None) -> str:
 
 def _facts(study: Study, record: Mapping[str, Any]) -> str:
     facts = {"study": f"{study.name}, digest {record['digest'][:12]}"}
-    if record["commit"]:
+    if record.get("commit"):
         facts["commit"] = record["commit"]
     for key in ("versions", "machine"):
-        facts[key] = ", ".join(f"{name} {entry}" for name, entry in record[key].items())
+        if key in record:
+            facts[key] = ", ".join(f"{name} {entry}" for name, entry in record[key].items())
     if "seconds" in record:  # not before the study's first end
         facts["time"] = f"{record['seconds']:,.1f} seconds"
     return "".join(f"<dt>{k}</dt><dd>{_escape(v)}</dd>" for k, v in facts.items())
