@@ -301,7 +301,7 @@ def test_a_site_that_fails_is_asked_again_while_another_hangs(tiny):
         return reply
 
     grid.kind, grid.trouble, grid.sites = wire.SEND, trouble, "ab"
-    with tiny.shared(grid, seconds=0.5) as federation:
+    with tiny.shared(grid, seconds=1.5) as federation:
         senders = {sender for sender, _ in federation.commit.pairs}
     assert (failed, senders) == (["b"], {1, 2, 3})
 
@@ -436,7 +436,7 @@ def test_the_exchange_ends_without_a_site_that_fails(tiny, kind, trouble):
     grid = tiny.grid(Troubled)
     grid.kind, grid.trouble = kind, trouble
     start = time.monotonic()
-    with tiny.shared(grid, seconds=0.3) as federation:
+    with tiny.shared(grid, seconds=1.5) as federation:
         pairs = federation.commit.pairs
         grid.trouble = Troubled.trouble
         check_unbiased(tiny, federation, grid)
