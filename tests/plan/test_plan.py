@@ -258,6 +258,8 @@ def test_what_a_file_of_sites_leaves_out_may_be_said(tmp_path):
     np.testing.assert_array_equal(plan.read_sites(path).shareable[:, 0], [0.5, 0.5])
     with pytest.raises(ArgumentError, match="p must not be given twice"):
         plan.read_sites(path, straggler_prob=0.3)
+    with pytest.raises(ArgumentError, match=r"shareable must be in \[0, 1\], got 2"):
+        plan.read_sites(path, shareable=2)
 
 
 @pytest.mark.parametrize(
@@ -277,7 +279,7 @@ def test_what_a_file_of_sites_leaves_out_may_be_said(tmp_path):
 def test_a_bad_file_of_sites_is_named(tmp_path, content, said):
     path = tmp_path / "sites.csv"
     path.write_text(content)
-    with pytest.raises((DataError, ArgumentError), match=said):
+    with pytest.raises(DataError, match=said):
         plan.read_sites(path)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcommons import checks
-from fedcommons.checks import FloatArray, IntArray
+from fedcommons.checks import IntArray
 from fedcommons.errors import ArgumentError, DataError
 from fedcommons.plan.sites import C, P, Sites
 
@@ -68,25 +68,29 @@ def read_sites(
                 f"got {fields[column]!r}"
             ) from None
 
-    def column_or(name: str, given: npt.ArrayLike | None, default: float) -> FloatArray:
+    def column(name: str, given: npt.ArrayLike | None, default: float) -> npt.ArrayLike:
         if name not in columns:
-            return np.asarray(default if given is None else given, np.float64)
+            return default if given is None else given
         if given is not None:
-            raise ArgumentError(f"{name} must not be given twice: there is a column for it")
+            raise ArgumentError(f"{name} must not be given twice: sites {path} has a column for it")
         return np.array([number(*line, columns[name]) for line in lines])
 
+    N = len(lines)
+    checks.straggler_prob(P if straggler_prob is None else straggler_prob, N)
+    checks.proportions("shareable", C if shareable is None else shareable, N, "site")
+    p, c = column("p", straggler_prob, P), column("c", shareable, C)
     try:
         return Sites(
             np.array([[number(*line, k) for k in classes] for line in lines]),
-            column_or("p", straggler_prob, P),
-            column_or("c", shareable, C),
+            np.asarray(p),
+            np.asarray(c),
             tuple(
                 (fields[columns["site"]] if "site" in columns else "") or f"site {k}"
                 for k, (_, fields) in enumerate(lines, start=1)
             ),
         )
     except ArgumentError as error:
-        raise ArgumentError(f"sites {path}: {error}") from None
+        raise DataError(f"sites {path}: {error}") from None
 
 
 def _read_table(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:

@@ -231,7 +231,7 @@ def rounded(offered: FloatArray) -> FloatArray:
     nearest = np.rint(offered)
     if np.abs(offered - nearest).max(initial=0) < 1e-9:
         return nearest[None]
-    n_masks = min(max(1, 4000 // len(offered)), MASKS_UP_TO)
+    n_masks = min(max(1, 2000 // len(offered)), MASKS_UP_TO)
     return np.floor(offered + _strata(n_masks, offered.shape))
 
 
