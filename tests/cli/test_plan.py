@@ -1,11 +1,15 @@
 """`fedcommons plan` as its users type it."""
 
 import json
+import resource
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from fedcommons import coding, sharing
 
 FEDCOMMONS = Path(sys.executable).with_name("fedcommons")
 
@@ -28,7 +32,8 @@ def test_a_table_and_a_recommendation():
 
 def test_the_same_for_machines():
     found = json.loads(plan("--copies", "0,1,3", "--proportions", "1", "--json"))
-    assert [(o["proportion"], o["copies"]) for o in found["options"]] == [(0, 0), (1, 1), (1, 3)]
+    assert [(o["part"], o["copies"]) for o in found["options"]] == [(0, 0), (1, 1), (1, 3)]
+    assert [o["proportion"] for o in found["options"]] == [0, 0.5, 0.5]  # --share is .5
     assert found["recommended"] in found["options"]
     assert found["reason"]
 
@@ -38,7 +43,54 @@ def test_a_file_of_unequal_sites(tmp_path):
     path.write_text("site,p,c,x,y\na,.1,.5,90,4\nb,.4,.2,12,30\nc,.3,0,6,10\n")
     found = json.loads(plan("--sites", path, "--code", "reliability-split", "--json"))
     assert found["sites"] == 3
-    assert {o["copies"] for o in found["options"]} == {0, 1, 2}
+    assert {o["copies"] for o in found["options"]} == {0, 1, 2}  # the others are fewer than 3
+    assert "copies must be an integer in {0, ..., 2}, got 5" in plan(
+        "--sites", path, "--copies", 5, code=2
+    )
+    assert "p must not be given twice" in plan("--sites", path, "--p", 0.3, code=2)
+    assert "alpha must not be given with sites" in plan("--sites", path, "--alpha", 0.3, code=2)
+    assert "class-size must not be given with sites" in plan(
+        "--sites", path, "--class-size", 3, code=2
+    )
+
+
+def test_options_stand_for_columns_that_a_file_leaves_out(tmp_path):
+    path = tmp_path / "sites.csv"
+    path.write_text("x,y\n90,4\n12,30\n6,10\n")
+    found = json.loads(plan("--sites", path, "--p", 0, "--share", "1,0,0", "--json"))
+    assert found["options"][-1]["proportion"] == pytest.approx(94 / 152)
+    assert found["options"][-1]["second_moment"] == found["options"][0]["second_moment"]
+
+
+def test_a_placement_that_is_there(tmp_path):
+    labels = np.repeat([0, 1, 2], 20)
+    owner = np.repeat([0, 1, 2], 20)
+    mask = np.arange(60) % 20 < 10
+    placement = sharing.randomised(owner, mask, 2, n_clients=3, rng=np.random.default_rng(0))
+    placement.save(tmp_path / "there.placement")
+    (tmp_path / "labels.txt").write_text("\n".join("abc"[label] for label in labels))
+    arguments = ("--placement", tmp_path / "there.placement", "--labels", tmp_path / "labels.txt")
+    found = json.loads(plan(*arguments, "--json"))
+    assert found["sites"] == 3
+    assert found["placed"]["copies"] == 2
+    again = found["options"][-1]
+    assert (again["part"], again["copies"]) == (1, 2)
+    for name in ("variance", "heterogeneity", "moved"):  # everybody gets everything
+        assert found["placed"][name] == pytest.approx(again[name])
+    assert "as placed" in plan(*arguments)
+    assert "placement and labels" in plan(*arguments[:2], code=2)
+    assert "clients must not be given with placement" in plan(*arguments, "--clients", 3, code=2)
+
+
+def test_targets_hold_besides_an_accuracy():
+    arguments = ("--data", "mnist", "--p", 0.3, "--accuracy", 0.3, "--rounds", 5, "--copies", "0,3")
+    found = json.loads(plan(*arguments, "--proportions", 1, "--json"))
+    assert found["recommended"]["copies"] == 0
+    found = json.loads(plan(*arguments, "--proportions", 1, "--max-variance", 0.7, "--json"))
+    assert found["recommended"]["copies"] == 3
+    assert found["recommended"]["rounds_to_accuracy"] <= 5
+    assert "variance at most 0.7" in found["reason"]
+    assert "accuracy 0.3" in found["reason"]
 
 
 def test_a_plot(tmp_path):
@@ -51,6 +103,23 @@ def test_ten_thousand_sites():
     assert found["sites"] == 10_000
 
 
+@pytest.mark.parametrize("code", coding.CODES)
+def test_ten_thousand_unequal_sites_take_no_time(tmp_path, code):
+    rng = np.random.default_rng(0)
+    path = tmp_path / "sites.csv"
+    counts = rng.integers(0, 30, (10_000, 10))
+    p, c = rng.uniform(0.05, 0.95, (2, 10_000))
+    with path.open("w") as file:
+        file.write("p,c," + ",".join("0123456789") + "\n")
+        for row in zip(p, c, counts, strict=True):
+            file.write(f"{row[0]:.3f},{row[1]:.3f}," + ",".join(map(str, row[2])) + "\n")
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    plan("--sites", path, "--code", code, "--json")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    # The processor's time, which is 2 s at most on an idle machine; twice that on a busy one.
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 4
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
@@ -58,13 +127,26 @@ def test_ten_thousand_sites():
         (("--p", "1"), 2, "straggler_prob must be in [0, 1)"),
         (("--p", "often"), 2, "p must be numbers"),
         (("--share", "1.5"), 2, "shareable"),
-        (("--copies", "10"), 2, "copies"),
+        (("--copies", "10"), 2, "copies must be an integer in {0, ..., 9}, got 10"),
+        (("--copies", "nan"), 2, "copies must be whole numbers"),
+        (("--copies", "inf"), 2, "copies must be whole numbers"),
+        (("--copies", "1.7"), 2, "copies must be whole numbers"),
+        (("--copies", ""), 2, "copies must be whole numbers"),
+        (("--max-variance", "-1"), 2, "the target of variance must be in [0, inf), got -1"),
+        (("--max-heterogeneity", "nan"), 2, "the target of heterogeneity must be in"),
+        (("--max-variance", "0"), 0, "no option has variance at most 0"),
+        (("--max-heterogeneity", "0"), 0, "no option has heterogeneity at most 0"),
+        (("--alpha", "0.1"), 2, "alpha goes with a Dirichlet partition"),
+        (("--labels", "x.txt"), 2, "placement and labels must be given together"),
+        (("--placement", "/none", "--labels", "/none"), 4, "does not exist"),
+        (("--sites", "a.csv", "--placement", "b", "--labels", "c"), 2, "must not be given both"),
         (("--code", "none"), 2, "code must be one of"),
         (("--partition", "dirichlet"), 2, "alpha must be given"),
         (("--accuracy", "0.7"), 2, "data must be given"),
         (("--sites", "/none.csv"), 3, "cannot be read"),
         (("--data", "/none.npz"), 3, "does not exist"),
         (("--plot", "/none/plan.png"), 6, "cannot be written"),
+        (("--plot", "plan.doc"), 6, "must end in"),
     ],
 )
 def test_a_mistake_is_a_message_and_an_exit_code(arguments, code, said):

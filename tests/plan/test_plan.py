@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from fedcommons import datasets, plan
+from fedcommons import coding, datasets, partition, plan, sharing
 from fedcommons.errors import ArgumentError, DataError
+from fedcommons.placement import Placement
 from fedcommons.simulate import draws, example_space
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.scoring import Evaluation
-from fedcommons.theory import expected_variance, second_moment
+from fedcommons.theory import heterogeneity, second_moment
 
 SETTINGS = [("single-class", 0.0), ("dirichlet", 0.1)]
+PROBABILITIES = (0.3, 0.5, 0.7)
 PAIRS = [(c, d) for c in (0.1, 0.2, 0.3, 0.4, 0.5) for d in (1, 2, 3, 5, 8)]
 
 
@@ -31,50 +33,49 @@ def geometry(mnist):
 @pytest.mark.parametrize("code", ["equal-split", "owner-corrected"])
 def test_the_second_moment_at_round_0_is_within_2_percent(mnist, geometry, setting, alpha, code):
     # 100 runs; the standard error of the ratio is .003 single-class, .008 Dirichlet (given counts).
-    exact, predicted = [], []
-    curve = Curve(
-        partition=setting, alpha=alpha, straggler_prob=0.5, proportion=0.2, copies=3, code=code
-    )
+    c, d = 0.2, 3
+    exact, predicted = np.zeros((2, len(PROBABILITIES)))
     for run in range(100):
         data = draws.training_set(mnist, 30, seed=0, run=run)
+        curve = Curve(partition=setting, alpha=alpha, straggler_prob=0.5, proportion=c, copies=d,
+                      code=code)  # fmt: skip
         shared = draws.share(curve, data.labels, 10, seed=0, run=run)
-        shares = draws.shares(curve, shared.placement, data.products)
-        exact.append(
-            data.products.sum() + second_moment.variance_from_products(shares, data.products, 0.5)
-        )
-        counts = np.zeros((10, 10))
-        np.add.at(counts, (shared.owner, data.labels), 1)
-        predicted.append(
-            expected_variance.gradient_norm2(counts.sum(axis=0), geometry)
-            + expected_variance.expected_variance(
-                counts, 0.2 * counts, 3, geometry, straggler_prob=0.5, code=code
-            )
-        )
-    assert np.mean(predicted) == pytest.approx(np.mean(exact), rel=0.02)
+        b = draws.shares(curve, shared.placement, data.products)
+        counts = partition.label_counts(data.labels, shared.owner, 10)
+        for k, p in enumerate(PROBABILITIES):
+            exact[k] += data.products.sum()
+            exact[k] += second_moment.variance_from_products(b, data.products, p)
+            (option,) = plan.options(plan.Sites(counts, p, c), geometry, copies=(d,), code=code)
+            predicted[k] += option.second_moment
+    np.testing.assert_allclose(predicted, exact, rtol=0.02)
 
 
 @pytest.mark.parametrize(("setting", "alpha"), SETTINGS)
 def test_the_ranking_is_that_of_accuracy(mnist, geometry, setting, alpha):
     curves = [
-        Curve(partition=setting, alpha=alpha, straggler_prob=0.5, proportion=c, copies=d)
+        Curve(partition=setting, alpha=alpha, straggler_prob=p, proportion=c, copies=d)
+        for p in PROBABILITIES
         for c, d in PAIRS
     ]
     test = Evaluation(mnist)
-    accuracy = [
-        example_space.simulate_run(
-            mnist, test, curves, n_clients=10, class_size=30, n_rounds=10, seed=0, run=run
-        ).correct[:, 1:].mean(axis=1)
-        for run in range(30)
-    ]  # fmt: skip
-    sites = plan.sites_of(
-        setting, n_sites=10, n_classes=10, class_size=30, alpha=alpha or None, straggler_prob=0.5
-    )
-    found = plan.options(
-        sites, geometry, copies=(1, 2, 3, 5, 8), proportions=(0.1, 0.2, 0.3, 0.4, 0.5)
-    )
-    assert [(o.proportion, o.copies) for o in found] == PAIRS
-    agreement = spearmanr([o.variance for o in found], -np.mean(accuracy, axis=0)).statistic
-    assert agreement >= 0.98
+    accuracy = np.mean(
+        [
+            example_space.simulate_run(
+                mnist, test, curves, n_clients=10, class_size=30, n_rounds=10, seed=0, run=run
+            ).correct[:, 1:].mean(axis=1)
+            for run in range(30)
+        ],
+        axis=0,
+    )  # fmt: skip
+    for p, reached in zip(PROBABILITIES, accuracy.reshape(-1, len(PAIRS)), strict=True):
+        who = plan.sites_of(
+            setting, n_sites=10, n_classes=10, class_size=30, alpha=alpha or None, straggler_prob=p
+        )
+        found = plan.options(
+            who, geometry, copies=(1, 2, 3, 5, 8), proportions=(0.1, 0.2, 0.3, 0.4, 0.5)
+        )
+        assert [(o.part, o.copies) for o in found] == PAIRS
+        assert spearmanr([o.variance for o in found], -reached).statistic >= 0.98
 
 
 def sites(**changes):
@@ -85,12 +86,13 @@ def sites(**changes):
 def options(who=None, **changes):
     who = who or sites()
     arguments = dict(copies=(0, 1, 3), proportions=(0.5, 1.0))
-    return plan.options(who, plan.assumed_geometry(10), **{**arguments, **changes})
+    return plan.options(who, plan.assumed_geometry(who.n_classes), **{**arguments, **changes})
 
 
 def test_not_sharing_is_one_option_and_the_measure_of_the_others():
     found = options()
-    assert [(o.proportion, o.copies) for o in found] == [(0, 0), (0.5, 1), (0.5, 3), (1, 1), (1, 3)]
+    assert [(o.part, o.copies) for o in found] == [(0, 0), (0.5, 1), (0.5, 3), (1, 1), (1, 3)]
+    assert [o.proportion for o in found] == [0, 0.25, 0.25, 0.5, 0.5]
     assert found[0].variance == 1
     assert found[0].cost == found[0].moved == 0
     assert found[0].heterogeneity == pytest.approx(0.9)
@@ -117,18 +119,93 @@ def test_the_best_options_are_those_that_nothing_beats():
 
 def test_the_recommendation_is_the_cheapest_that_reaches_the_target():
     found = options()
-    taken = plan.recommend(found, variance=0.8)
+    taken = plan.recommend(found, plan.Targets(variance=0.8))
     fit = [o for o in found if o.variance <= 0.8]
     assert taken.option == min(fit, key=lambda o: o.cost)
     assert "variance at most 0.8" in taken.reason
-    taken = plan.recommend(found, heterogeneity=0.3, variance=0.9)
+    taken = plan.recommend(found, plan.Targets(heterogeneity=0.3, variance=0.9))
     assert taken.option.heterogeneity <= 0.3
 
 
 def test_a_target_out_of_reach_is_said():
-    taken = plan.recommend(options(), variance=0.01)
+    for targets in (plan.Targets(variance=0.01), plan.Targets(heterogeneity=0, variance=0)):
+        taken = plan.recommend(options(), targets)
+        assert taken.option is None
+        assert "nearest is c = 0.5, d = 3" in taken.reason
+
+
+def test_of_the_fewest_rounds_the_cheapest_is_taken():
+    found = options()
+    rounds = dict(zip(found, (40, 21, 20, math.inf, 20), strict=True))
+    taken = plan.recommend_by_rounds(rounds, 0.7, 50, plan.Targets())
+    assert taken.option == found[1]
+    never = dict.fromkeys(found, math.inf)
+    taken = plan.recommend_by_rounds(never, 0.7, 50, plan.Targets(variance=0.9))
     assert taken.option is None
-    assert "nearest is c = 1" in taken.reason
+    assert "no option with variance at most 0.9 reaches accuracy 0.7" in taken.reason
+
+
+def test_heterogeneity_is_the_mean_over_roundings_of_the_mask():
+    # 20,000 masks: 4 standard errors are .004 of the mean (single-class, half of one example each).
+    who = plan.Sites(np.eye(3), 0.5, 0.5)
+    (found,) = options(who, copies=(1,), proportions=(1.0,))
+    masks = np.random.default_rng(0).random((20_000, 3, 1)) < 0.5
+    every = [heterogeneity.expected_real(np.eye(3), mask * np.eye(3), 1).mean() for mask in masks]
+    assert found.heterogeneity == pytest.approx(np.mean(every), rel=0.01)
+
+
+def test_a_placement_that_is_there_is_one_outcome_of_sharing_it_again():
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(4), 40)
+    owner = partition.dirichlet(labels, 6, 0.5, rng=rng)
+    mask = rng.random(len(labels)) < 0.4
+    geometry = plan.assumed_geometry(4)
+    p = np.linspace(0.2, 0.8, 6)
+    for code in coding.CODES:
+        outcomes = []
+        for _ in range(200):
+            placement = sharing.randomised(owner, mask, 2, n_clients=6, rng=rng)
+            who = plan.sites_of_placement(placement, labels, straggler_prob=p)
+            outcomes.append(plan.as_placed(placement, labels, who, geometry, code=code))
+        (again,) = plan.options(who, geometry, copies=(2,), code=code)
+        placed = outcomes[-1]
+        assert placed.moved == pytest.approx(again.moved) == 2 * mask.sum()
+        assert placed.proportion == pytest.approx(again.proportion)
+        assert placed.copies == 2
+        for name in ("variance", "second_moment", "heterogeneity", "variance_iid"):
+            values = [getattr(outcome, name) for outcome in outcomes]
+            error = np.std(values) / np.sqrt(len(values))
+            assert np.mean(values) == pytest.approx(getattr(again, name), abs=4 * error)
+
+
+def test_what_a_placement_does_not_share_may_be_shared_if_one_says_so():
+    placement = Placement.from_copies([0, 0, 1], [0], [1], n_clients=2)
+    who = plan.sites_of_placement(placement, [0, 1, 1])
+    np.testing.assert_array_equal(who.shareable, [[1, 0], [0, 0]])
+    who = plan.sites_of_placement(placement, [0, 1, 1], shareable=0.3)
+    np.testing.assert_array_equal(who.shareable, np.full((2, 2), 0.3))
+    with pytest.raises(ArgumentError, match="labels must have 3 entries, got 2"):
+        plan.sites_of_placement(placement, [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [("0\n2\n1\n", [0, 2, 1]), ("dog\ncat\n\ndog\n", [1, 0, 1]), ("\ufeff10\n2\n", [10, 2])],
+)
+def test_labels_are_read_line_by_line(tmp_path, content, found):
+    path = tmp_path / "labels.txt"
+    path.write_text(content, encoding="utf-8")
+    np.testing.assert_array_equal(plan.read_labels(path), found)
+
+
+def test_labels_are_read_from_arrays(tmp_path):
+    np.save(tmp_path / "labels.npy", np.array([1, 0, 1]))
+    np.testing.assert_array_equal(plan.read_labels(tmp_path / "labels.npy"), [1, 0, 1])
+    np.save(tmp_path / "bad.npy", np.array([0.5]))
+    (tmp_path / "empty.npy").write_bytes(b"")
+    for name in ("bad.npy", "empty.npy", "absent.txt"):
+        with pytest.raises(DataError, match=name):
+            plan.read_labels(tmp_path / name)
 
 
 def test_unequal_sites_are_handled():
@@ -143,6 +220,17 @@ def test_unequal_sites_are_handled():
 def test_even_sites_have_the_variance_of_even_sites():
     even = plan.sites_of("iid", n_sites=10, n_classes=10, class_size=30, straggler_prob=0.5)
     assert options(even)[0].variance_iid == pytest.approx(1)
+    uneven = plan.sites_of("iid", n_sites=7, n_classes=10, class_size=30)
+    assert set(uneven.counts.ravel()) == {4, 5}
+    assert np.ptp(uneven.counts.sum(axis=2)) <= 1
+    assert options(uneven)[0].variance_iid == pytest.approx(1)
+
+
+def test_sites_have_whole_examples():
+    for kind, alpha in (("iid", None), ("single-class", None), ("dirichlet", 0.1)):
+        who = plan.sites_of(kind, n_sites=7, n_classes=10, class_size=30, alpha=alpha)
+        np.testing.assert_array_equal(who.counts, np.rint(who.counts))
+        np.testing.assert_array_equal(who.counts.sum(axis=1), 30)
 
 
 def test_a_file_of_sites_is_read(tmp_path):
@@ -151,7 +239,27 @@ def test_a_file_of_sites_is_read(tmp_path):
     found = plan.read_sites(path)
     assert found.names == ("a", "b", "c")
     np.testing.assert_array_equal(found.counts[0], [[10, 0], [0, 20], [5, 5]])
-    np.testing.assert_array_equal(found.shareable, [0.5, 1, 0])
+    np.testing.assert_array_equal(found.shareable[:, 0], [0.5, 1, 0])
+
+
+def test_a_file_of_sites_may_come_from_a_spreadsheet(tmp_path):
+    path = tmp_path / "sites.csv"
+    path.write_text("Site, P, C, cat, dog\na, 0.1, 0.5, 10, 0\n\nb, 0.4, 1, 0, 20\n", "utf-8-sig")
+    found = plan.read_sites(path)
+    assert found.names == ("a", "b")
+    assert found.n_classes == 2
+    np.testing.assert_array_equal(found.straggler_prob, [0.1, 0.4])
+
+
+def test_what_a_file_of_sites_leaves_out_may_be_said(tmp_path):
+    path = tmp_path / "sites.csv"
+    path.write_text("p,x,y\n0.1,10,0\n0.4,0,20\n")
+    np.testing.assert_array_equal(plan.read_sites(path, shareable=0.2).shareable[:, 0], [0.2, 0.2])
+    np.testing.assert_array_equal(plan.read_sites(path).shareable[:, 0], [0.5, 0.5])
+    with pytest.raises(ArgumentError, match="p must not be given twice"):
+        plan.read_sites(path, straggler_prob=0.3)
+    with pytest.raises(ArgumentError, match=r"shareable must be in \[0, 1\], got 2"):
+        plan.read_sites(path, shareable=2)
 
 
 @pytest.mark.parametrize(
@@ -161,12 +269,17 @@ def test_a_file_of_sites_is_read(tmp_path):
         ("site,p,x\na,0.1,ten\n", "line 2: x must be a number, got 'ten'"),
         ("site,p,x\na,1.5,3\nb,.5,3\n", r"straggler_prob must be in \[0, 1\)"),
         ("site,p,x\na,.5,-3\nb,.5,3\n", "none negative"),
+        ("site,x\na,2.5\n", "counts must be whole numbers, got 2.5"),
+        ("site,p,x\na,.5,3\nb,.5,3,4\n", "line 3: must have the header's 3 fields, got 4"),
+        ("site,p,x\na,.5\n", "line 2: must have the header's 3 fields, got 2"),
+        ("site,p,P,x\na,.5,.5,1\n", "'p' twice"),
+        ("site,p,c\na,.5,.5\n", "a column for each class"),
     ],
 )
 def test_a_bad_file_of_sites_is_named(tmp_path, content, said):
     path = tmp_path / "sites.csv"
     path.write_text(content)
-    with pytest.raises((DataError, ArgumentError), match=said):
+    with pytest.raises(DataError, match=said):
         plan.read_sites(path)
 
 
@@ -177,8 +290,15 @@ def test_mistakes_are_named():
         plan.sites_of("dirichlet", n_sites=3, n_classes=2, class_size=5)
     with pytest.raises(ArgumentError, match="partition must be"):
         plan.sites_of("even", n_sites=3, n_classes=2, class_size=5)
-    with pytest.raises(ArgumentError, match="copies"):
+    with pytest.raises(ArgumentError, match="alpha goes with a Dirichlet partition"):
+        plan.sites_of("iid", n_sites=3, n_classes=2, class_size=5, alpha=1.0)
+    with pytest.raises(ArgumentError, match=r"copies must be an integer in \{0, ..., 9\}, got 10"):
         options(copies=(10,))
+    with pytest.raises(ArgumentError, match="copies and proportions must have a value"):
+        options(copies=())
+    for target in (-1, math.nan):
+        with pytest.raises(ArgumentError, match="the target of variance must be in"):
+            plan.Targets(variance=target)
 
 
 def test_sharing_more_takes_fewer_rounds(mnist):

@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
-import json
-import math
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from fedcommons.checks import IntArray
+from fedcommons.cli import plan_table
 from fedcommons.cli.options import AsJson
 from fedcommons.errors import ArgumentError
+from fedcommons.placement import Placement
 
 if TYPE_CHECKING:
-    from fedcommons.plan import Option, Recommendation
-
-MEMORY = (
-    "With memory the first round's variance is the one above, or 0 if it starts warm; later it is "
-    "that of how much answers change between rounds, which a plan cannot predict: try it with "
-    "fedcommons simulate or fedcommons federate run."
-)
+    from fedcommons.plan import Option
 
 
 def plan(
+    ctx: typer.Context,
     sites: Annotated[
         Path | None,
         typer.Option(help="CSV, a line for each site: site, p, c, and a count for each class."),
     ] = None,
-    clients: Annotated[int, typer.Option(help="N, without a file of sites.")] = 10,
-    classes: Annotated[int, typer.Option(help="L, without a file of sites.")] = 10,
-    class_size: Annotated[int, typer.Option(help="Examples of each class.")] = 30,
+    placement: Annotated[
+        Path | None, typer.Option(help="A placement that is there, with --labels.")
+    ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(help="Classes of the placement's examples: .npy, or a line for each."),
+    ] = None,
+    clients: Annotated[int, typer.Option(help="N, without a file.")] = 10,
+    classes: Annotated[int, typer.Option(help="L, without a file.")] = 10,
+    class_size: Annotated[int, typer.Option(help="Examples of each class, without a file.")] = 30,
     partition: Annotated[
-        str, typer.Option(help="How classes lie: single-class, dirichlet or iid.")
+        str, typer.Option(help="How classes lie, without a file: single-class, dirichlet or iid.")
     ] = "single-class",
     alpha: Annotated[float | None, typer.Option(help="Of a Dirichlet partition.")] = None,
     p: Annotated[str, typer.Option(help="How often a site is missing: one, or one each.")] = "0.5",
@@ -72,10 +72,38 @@ def plan(
     Example: fedcommons plan --partition dirichlet --alpha 0.1 --p 0.7 --max-variance 0.5
     """
     from fedcommons import plan as planner
-    from fedcommons.simulate.runner import load_dataset
 
+    given = {name for name in ctx.params if _is_given(ctx, name)}
+    _refuse_contradictions(given)
+    targets = planner.Targets(max_heterogeneity, max_variance)
+    prices = planner.Prices(price_record, price_compute, rounds)
+    if plot is not None:
+        from fedcommons.figures.plan import check_path, draw_plan  # matplotlib is slow to import
+
+        check_path(plot)
+    dataset = None
+    if data:
+        from fedcommons.simulate.runner import load_dataset
+
+        dataset = load_dataset(data)
+    if dataset is None and accuracy is not None:
+        raise ArgumentError("data must be given for an accuracy: mnist or a dataset file")
+    chance, most = _one_or_each("p", p), _one_or_each("share", share)
+    there: tuple[Placement, IntArray] | None = None
     if sites is not None:
-        who = planner.read_sites(sites)
+        who = planner.read_sites(
+            sites,
+            straggler_prob=chance if "p" in given else None,
+            shareable=most if "share" in given else None,
+        )
+    elif placement is not None and labels is not None:
+        there = Placement.load(placement), planner.read_labels(labels)
+        who = planner.sites_of_placement(
+            *there,
+            n_classes=dataset.n_classes if dataset else None,
+            straggler_prob=chance,
+            shareable=most if "share" in given else None,
+        )
     else:
         who = planner.sites_of(
             partition,
@@ -83,17 +111,15 @@ def plan(
             n_classes=classes,
             class_size=class_size,
             alpha=alpha,
-            straggler_prob=_one_or_each("p", p),
-            shareable=_one_or_each("share", share),
+            straggler_prob=chance,
+            shareable=most,
             seed=seed,
         )
-    dataset = load_dataset(data) if data else None
-    if dataset is None and accuracy is not None:
-        raise ArgumentError("data must be given for an accuracy: mnist or a dataset file")
-    n_classes = who.counts.shape[2]
-    geometry = planner.pilot_geometry(dataset) if dataset else planner.assumed_geometry(n_classes)
-    wanted = sorted({int(d) for d in _numbers("copies", copies)})
-    if sites is not None or copies == "0,1,2,3,5,8":
+    geometry = (
+        planner.pilot_geometry(dataset) if dataset else planner.assumed_geometry(who.n_classes)
+    )
+    wanted = sorted(set(_whole_numbers("copies", copies)))
+    if "copies" not in given:
         wanted = [d for d in wanted if d < who.n_sites]
     found = planner.options(
         who,
@@ -101,118 +127,65 @@ def plan(
         copies=wanted,
         proportions=_numbers("proportions", proportions),
         code=code,
-        prices=planner.Prices(price_record, price_compute, rounds),
+        prices=prices,
     )
-    taken = planner.recommend(found, heterogeneity=max_heterogeneity, variance=max_variance)
-    needed: dict[int, float] = {}
-    if accuracy is not None and dataset is not None:
-        front = [k for k, option in enumerate(found) if option.best]
-        needed = dict(
-            zip(
-                front,
-                planner.rounds_to_accuracy(
-                    who,
-                    [found[k] for k in front],
-                    dataset,
-                    accuracy,
-                    code=code,
-                    max_rounds=rounds,
-                    seed=seed,
-                ),
-                strict=True,
-            )
+    placed = planner.as_placed(*there, who, geometry, code=code, prices=prices) if there else None
+    taken = planner.recommend(found, targets)
+    needed: dict[Option, float] = {}
+    if accuracy is not None and dataset is not None and taken.option is not None:
+        tried = planner.not_beaten(targets.reached(found))
+        takes = planner.rounds_to_accuracy(
+            who, tried, dataset, accuracy, code=code, max_rounds=rounds, seed=seed
         )
-        taken = _fewest_rounds(found, needed, accuracy, rounds)
-    if plot is not None:
-        from fedcommons.figures.plan import draw_plan  # matplotlib is slow to import
-
-        draw_plan(found, taken.option, plot)
+        needed = dict(zip(tried, takes, strict=True))
+        taken = planner.recommend_by_rounds(needed, accuracy, rounds, targets)
     about = {
         "sites": who.n_sites,
         "examples": who.n_examples,
         "code": code,
         "geometry": f"pilot on {data}" if data else "assumed: inputs as alike as MNIST's",
     }
-    _print(found, taken, needed, about, float(who.shareable.mean()), as_json)
-
-
-def _fewest_rounds(
-    found: list[Option], needed: dict[int, float], accuracy: float, rounds: int
-) -> Recommendation:
-    from fedcommons.plan import Recommendation
-
-    best = min(needed.values())
-    if math.isinf(best):
-        return Recommendation(None, f"no option reaches accuracy {accuracy:g} in {rounds} rounds")
-    fit = [found[k] for k, n in needed.items() if n <= best * 1.05]
-    chosen = min(fit, key=lambda option: option.cost)
-    return Recommendation(
-        chosen, f"the cheapest that reaches accuracy {accuracy:g} within 5 % of {best:g} rounds"
-    )
-
-
-def _print(
-    found: list[Option],
-    taken: Recommendation,
-    needed: dict[int, float],
-    about: dict[str, Any],
-    shareable: float,
-    as_json: bool,
-) -> None:
+    shown = plan_table.Plan(found, taken, placed, needed, about)
     if as_json:
-        rows = [
-            {**asdict(option), **({"rounds_to_accuracy": needed.get(k)} if needed else {})}
-            for k, option in enumerate(found)
-        ]
-        for row in rows:
-            if row.get("rounds_to_accuracy") == math.inf:
-                row["rounds_to_accuracy"] = None
-        chosen = asdict(taken.option) if taken.option else None
-        record = {**about, "options": rows, "recommended": chosen, "reason": taken.reason}
-        typer.echo(json.dumps({**record, "memory": MEMORY}, indent=2, allow_nan=False))
-        return
-    table = Table(title=f"{about['sites']} sites, {about['code']}, {about['geometry']}")
-    heads = ["c", "d", "heterogeneity", "variance", "vs IID", "moved", "compute", "cost", ""]
-    for name in [*heads[:-1], *(["rounds"] if needed else []), ""]:
-        table.add_column(name, justify="right")
-    for k, option in enumerate(found):
-        sign = "◀ take this" if option == taken.option else "·" if option.best else ""
-        rounds = [f"{needed[k]:g}" if k in needed else ""] if needed else []
-        table.add_row(
-            f"{option.proportion * shareable:.3g}",
-            str(option.copies),
-            f"{option.heterogeneity:.4f}",
-            f"{option.variance:.3f}",
-            f"{option.variance_iid:.2f}",
-            f"{option.moved:,.0f}",
-            f"+{option.extra_compute:.0%}",
-            f"{option.cost:,.0f}",
-            *rounds,
-            sign,
-        )
-    console = Console()
-    console.print(table)
-    console.print(
-        "variance: of the first round's estimate, relative to no sharing; · not beaten in cost and "
-        "variance at once; c is the mean over sites.",
-        style="dim",
-    )
-    if taken.option:
-        option = taken.option
-        console.print(
-            f"Take c = {option.proportion * shareable:.3g}, d = {option.copies}: {taken.reason}."
-        )
+        typer.echo(shown.as_json())
     else:
-        console.print(f"Nothing fits: {taken.reason}.")
-    console.print(MEMORY, style="dim")
+        shown.print()
+    if plot is not None:
+        draw_plan(found, taken.option, plot)
+
+
+def _is_given(ctx: typer.Context, name: str) -> bool:
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _refuse_contradictions(given: set[str]) -> None:
+    """Options that would be ignored beside others are refused."""
+    if {"sites", "placement"} <= given:
+        raise ArgumentError("sites and placement must not be given both")
+    if ("labels" in given) != ("placement" in given):
+        raise ArgumentError("placement and labels must be given together")
+    files = given & {"sites", "placement"}
+    for name in ("clients", "classes", "class_size", "partition", "alpha"):
+        if files and name in given:
+            option, file = name.replace("_", "-"), files.pop()
+            raise ArgumentError(f"{option} must not be given with {file}: the file says it")
 
 
 def _numbers(name: str, text: str) -> list[float]:
     try:
-        found = [float(part) for part in text.split(",")]
+        return [float(part) for part in text.split(",")]
     except ValueError:
         raise ArgumentError(f"{name} must be numbers with commas between, got {text!r}") from None
-    return found
+
+
+def _whole_numbers(name: str, text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ArgumentError(
+            f"{name} must be whole numbers with commas between, got {text!r}"
+        ) from None
 
 
 def _one_or_each(name: str, text: str) -> float | list[float]:

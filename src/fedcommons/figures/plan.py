@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.figure import Figure
 
 from fedcommons.errors import ResultsError
 from fedcommons.figures import style
 from fedcommons.plan import Option
+
+
+def check_path(path: Path) -> None:
+    """Refuse a picture that could not be written, before anything is computed for it."""
+    kinds = FigureCanvasBase.get_supported_filetypes()
+    if path.suffix[1:].lower() not in kinds:
+        raise ResultsError(f"{path} cannot be written: it must end in .{', .'.join(sorted(kinds))}")
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ResultsError(f"{path} cannot be written: not a file in a folder that may be written")
 
 
 def draw_plan(options: Sequence[Option], chosen: Option | None, path: Path) -> None:
@@ -25,7 +36,7 @@ def draw_plan(options: Sequence[Option], chosen: Option | None, path: Path) -> N
                 "o",
                 markersize=3.5,
                 color=style.COLOURS[k % len(style.COLOURS)],
-                label=f"d = {copies}",
+                label=f"d = {copies:g}",
             )
         front = sorted((option for option in options if option.best), key=lambda o: o.cost)
         axes.plot(
@@ -38,7 +49,7 @@ def draw_plan(options: Sequence[Option], chosen: Option | None, path: Path) -> N
         if chosen is not None:
             axes.plot([chosen.cost], [chosen.variance], "o", markersize=9, mfc="none", color="k")
             axes.annotate(
-                f"d = {chosen.copies}", (chosen.cost, chosen.variance), (8, 8),
+                f"d = {chosen.copies:g}", (chosen.cost, chosen.variance), (8, 8),
                 textcoords="offset points",
             )  # fmt: skip
         axes.set_xlabel("cost of sharing")

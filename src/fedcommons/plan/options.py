@@ -1,4 +1,4 @@
-"""What each c and d buys, and which to take."""
+"""What each c and d buys."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import numpy.typing as npt
 
-from fedcommons import checks
+from fedcommons import checks, partition
 from fedcommons.checks import FloatArray
 from fedcommons.coding import CODES
 from fedcommons.errors import ArgumentError
-from fedcommons.plan.sites import Sites
+from fedcommons.placement import Placement
+from fedcommons.plan.sites import Sites, even_counts
 from fedcommons.theory import expected_variance, heterogeneity
 from fedcommons.theory.expected_variance import Geometry
 
@@ -35,18 +37,22 @@ class Option:
     """One way to share, and what it buys.
 
     Attributes:
-        proportion, copies: c, as a part of what may be shared, and d.
+        part: how much of what may be shared is shared.
+        proportion: c, how much of all examples that is.
+        copies: d; of a placement that is there, the mean over the examples that it shares.
         heterogeneity: |Y - Theta*|^2 after sharing, averaged over classes (Theorem 1).
         variance: of the first round's estimate, relative to no sharing.
         variance_iid: the same, relative to even data without sharing.
         second_moment: E|g^|^2 of the first round, in the geometry's units.
-        moved: records copied. extra_compute: held copies over owned examples.
+        moved: records copied.
+        extra_compute: held copies over owned examples.
         cost: of both, at the given prices.
         best: whether no other option is both cheaper and less noisy.
     """
 
+    part: float
     proportion: float
-    copies: int
+    copies: float
     heterogeneity: float
     variance: float
     variance_iid: float
@@ -70,90 +76,152 @@ def options(
 
     Not to share at all (c = 0 or d = 0) is one option, the first.
     """
-    if code not in CODES:
-        raise ArgumentError(f"code must be one of {', '.join(CODES)}, got {code!r}")
-    if len(geometry.norm2) != sites.counts.shape[2]:
-        raise ArgumentError(
-            f"geometry must be of the sites' {sites.counts.shape[2]} classes, "
-            f"got {len(geometry.norm2)}"
-        )
-    prices = prices or Prices()
+    _check(sites, geometry, code)
     parts = [checks.real("proportion", part, low=0, high=1) for part in proportions]
     wanted = [checks.copies(d, sites.n_sites) for d in copies]
-    alone = np.mean([_variance(sites, geometry, k, 0, 0.0, code) for k in _draws(sites)])
-    even = _even_variance(sites, geometry)
-    shares_something = [(part, d) for part in parts for d in wanted if part and d]
-    shares_nothing = [(0.0, 0)] if len(shares_something) < len(parts) * len(wanted) else []
-    found = [
-        _option(sites, geometry, part, d, code, prices, float(alone), even)
-        for part, d in shares_nothing + shares_something
-    ]
-    return _mark_best(found)
+    if not parts or not wanted:
+        raise ArgumentError("copies and proportions must have a value each, got none")
+    scale = _Scale(sites, geometry, prices or Prices())
+    some = [part for part in parts if part]
+    found = {
+        (part, d): option
+        for d in set(wanted) - {0}
+        for part, option in zip(some, _for_copies(scale, some, d, code), strict=True)
+    }
+    pairs = [(part, d) for part in parts for d in wanted]
+    chosen = [found[pair] for pair in pairs if pair in found]
+    if len(chosen) < len(pairs):
+        chosen = [*_for_copies(scale, [0.0], 0, code), *chosen]
+    return _mark_best(chosen)
 
 
-def _draws(sites: Sites) -> range:
-    return range(len(sites.counts))
-
-
-def _offered(sites: Sites, draw: int, part: float) -> FloatArray:
-    return part * sites.shareable[:, None] * sites.counts[draw]
-
-
-def _variance(
-    sites: Sites, geometry: Geometry, draw: int, copies: int, part: float, code: str
-) -> float:
-    return expected_variance.expected_variance(
-        sites.counts[draw],
-        _offered(sites, draw, part),
-        copies,
-        geometry,
-        straggler_prob=sites.straggler_prob,
-        code=code,
-    )
-
-
-def _even_variance(sites: Sites, geometry: Geometry) -> float:
-    """The variance without sharing if every class were spread evenly over the sites."""
-    N = sites.n_sites
-    even = np.tile(sites.counts[0].sum(axis=0) / N, (N, 1))
-    return expected_variance.expected_variance(
-        even, np.zeros_like(even), 0, geometry, straggler_prob=sites.straggler_prob
-    )
-
-
-def _option(
+def as_placed(
+    placement: Placement,
+    labels: npt.ArrayLike,
     sites: Sites,
     geometry: Geometry,
-    part: float,
-    d: int,
-    code: str,
-    prices: Prices,
-    alone: float,
-    even: float,
+    *,
+    code: str = "equal-split",
+    prices: Prices | None = None,
 ) -> Option:
-    variances, distances, moved = [], [], []
-    for k in _draws(sites):
-        offered = _offered(sites, k, part)
-        variances.append(_variance(sites, geometry, k, d, part, code))
-        distances.append(np.nanmean(heterogeneity.expected_real(sites.counts[k], offered, d)))
-        moved.append(d * offered.sum())
-    full = expected_variance.gradient_norm2(sites.counts[0].sum(axis=0), geometry)
-    variance, copied = float(np.mean(variances)), float(np.mean(moved))
-    return Option(
-        proportion=part,
-        copies=d,
-        heterogeneity=float(np.mean(distances)),
-        variance=variance / alone if alone else 1.0,
-        variance_iid=variance / even if even else 1.0,
-        second_moment=full + variance,
-        moved=copied,
-        extra_compute=copied / sites.n_examples,
-        cost=copied * (prices.record + prices.compute * prices.rounds),
+    """What a placement that is there has bought: its own numbers, not an expectation over sharing.
+
+    `sites` are those of the placement, `labels` its examples' classes, shape (M,).
+    """
+    _check(sites, geometry, code)
+    scale = _Scale(sites, geometry, prices or Prices())
+    shared = placement.copies > 0
+    return scale.option(
+        part=1.0,
+        proportion=float(shared.mean()),
+        copies=float(placement.copies[shared].mean()) if shared.any() else 0.0,
+        heterogeneity=partition.mean_heterogeneity(
+            placement.label_counts(labels, n_classes=len(geometry.norm2))
+        ),
+        variance=expected_variance.placement_variance(
+            placement, labels, geometry, straggler_prob=sites.straggler_prob, code=code
+        ),
+        moved=placement.n_copies,
     )
+
+
+def _check(sites: Sites, geometry: Geometry, code: str) -> None:
+    if code not in CODES:
+        raise ArgumentError(f"code must be one of {', '.join(CODES)}, got {code!r}")
+    if len(geometry.norm2) != sites.n_classes:
+        raise ArgumentError(
+            f"geometry must be of the sites' {sites.n_classes} classes, got {len(geometry.norm2)}"
+        )
+
+
+class _Scale:
+    """What the numbers of an option are relative to."""
+
+    def __init__(self, sites: Sites, geometry: Geometry, prices: Prices) -> None:
+        self.sites, self.geometry, self.prices = sites, geometry, prices
+        class_sizes = sites.counts[0].sum(axis=0)
+        even = even_counts(class_sizes, sites.n_sites)[None].astype(np.float64)
+        self.full = expected_variance.gradient_norm2(class_sizes, geometry)
+        self.alone = float(self.variances([0.0], 0, "equal-split").mean())
+        self.even = float(self.variances([0.0], 0, "equal-split", counts=even).mean())
+
+    def variances(
+        self, parts: Sequence[float], d: int, code: str, counts: FloatArray | None = None
+    ) -> FloatArray:
+        """(parts, draws)."""
+        counts = self.sites.counts if counts is None else counts
+        return expected_variance.variance_of_parts(
+            counts,
+            self.sites.shareable * counts,
+            parts,
+            d,
+            self.geometry,
+            straggler_prob=self.sites.straggler_prob,
+            code=code,
+        )
+
+    def option(
+        self,
+        *,
+        part: float,
+        proportion: float,
+        copies: float,
+        heterogeneity: float,
+        variance: float,
+        moved: float,
+    ) -> Option:
+        return Option(
+            part=part,
+            proportion=proportion,
+            copies=copies,
+            heterogeneity=heterogeneity,
+            variance=variance / self.alone if self.alone else 1.0,
+            variance_iid=variance / self.even if self.even else 1.0,
+            second_moment=self.full + variance,
+            moved=moved,
+            extra_compute=moved / self.sites.n_examples,
+            cost=moved * (self.prices.record + self.prices.compute * self.prices.rounds),
+        )
+
+
+def _for_copies(scale: _Scale, parts: Sequence[float], d: int, code: str) -> list[Option]:
+    """One option for each part, with d copies."""
+    sites = scale.sites
+    found = []
+    for part, variances in zip(parts, scale.variances(parts, d, code), strict=True):
+        offered = part * sites.shareable * sites.counts
+        shared = float(offered.sum(axis=(1, 2)).mean())
+        found.append(
+            scale.option(
+                part=part,
+                proportion=shared / sites.n_examples,
+                copies=d,
+                heterogeneity=_distance(sites, offered, d),
+                variance=float(variances.mean()),
+                moved=d * shared,
+            )
+        )
+    return found
+
+
+def _distance(sites: Sites, offered: FloatArray, d: int) -> float:
+    """Theorem 1, averaged over classes, possible partitions and how a mask may be rounded."""
+    found = []
+    for counts, offer in zip(sites.counts, offered, strict=True):
+        masks = expected_variance.rounded(offer)
+        side_by_side = np.concatenate(masks, axis=1)  # the formula takes each column by itself
+        repeated = np.tile(counts, (1, len(masks)))
+        found.append(np.nanmean(heterogeneity.expected_real(repeated, side_by_side, d)))
+    return float(np.mean(found))
 
 
 def _mark_best(found: list[Option]) -> list[Option]:
-    """Mark those that no other beats in both cost and variance."""
+    best = not_beaten(found)
+    return [replace(option, best=option in best) for option in found]
+
+
+def not_beaten(found: Sequence[Option]) -> list[Option]:
+    """Those that no other beats in both cost and variance."""
 
     def beaten(option: Option) -> bool:
         return any(
@@ -163,54 +231,4 @@ def _mark_best(found: list[Option]) -> list[Option]:
             for other in found
         )
 
-    return [replace(option, best=not beaten(option)) for option in found]
-
-
-@dataclass(frozen=True, slots=True)
-class Recommendation:
-    """The option to take, and why; None if no option reaches the target."""
-
-    option: Option | None
-    reason: str
-
-
-def recommend(
-    found: Sequence[Option],
-    *,
-    heterogeneity: float | None = None,
-    variance: float | None = None,
-) -> Recommendation:
-    """The cheapest option that reaches the targets; without one, where more stops paying."""
-    targets = {"heterogeneity": heterogeneity, "variance": variance}
-    asked = {name: value for name, value in targets.items() if value is not None}
-    if asked:
-        fit = [o for o in found if all(getattr(o, name) <= v for name, v in asked.items())]
-        said = " and ".join(f"{name} at most {value:g}" for name, value in asked.items())
-        if not fit:
-            nearest = min(
-                found, key=lambda o: sum(getattr(o, name) / v for name, v in asked.items())
-            )
-            return Recommendation(
-                None,
-                f"no option has {said}; the nearest is c = {nearest.proportion:g} of what may be "
-                f"shared, d = {nearest.copies}",
-            )
-        chosen = min(fit, key=lambda o: (o.cost, o.variance))
-        return Recommendation(chosen, f"the cheapest of {len(fit)} options with {said}")
-    front = sorted((o for o in found if o.best), key=lambda o: o.cost)
-    most = front[-1]
-    span_cost, span_gain = most.cost - front[0].cost, front[0].variance - most.variance
-    if span_cost <= 0 or span_gain <= 0:
-        return Recommendation(front[0], "sharing more costs more and does not lower the variance")
-
-    def above_the_line(option: Option) -> float:
-        """How much more of the whole gain than of the whole cost."""
-        gain = (front[0].variance - option.variance) / span_gain
-        return gain - (option.cost - front[0].cost) / span_cost
-
-    chosen = max(front, key=above_the_line)
-    gain = (front[0].variance - chosen.variance) / span_gain
-    cost = (chosen.cost - front[0].cost) / span_cost
-    return Recommendation(
-        chosen, f"{gain:.0%} of what all options could gain for {cost:.0%} of the cost of most"
-    )
+    return [option for option in found if not beaten(option)]

@@ -71,15 +71,18 @@ def _accuracies(
     N = sites.n_sites
     rows, owner = _draw_examples(sites, dataset, seed, run)
     labels = dataset.y_train[rows]
-    shareable = privacy.proportion(
-        labels,
-        owner,
-        option.proportion * sites.shareable,
-        n_clients=N,
-        rng=stream(seed, "pilot mask", run),
-    )
+    shareable = np.zeros(len(labels), np.bool_)
+    for label in range(sites.n_classes):
+        mine = labels == label
+        shareable[mine] = privacy.proportion(
+            labels[mine],
+            owner[mine],
+            option.part * sites.shareable[:, label],
+            n_clients=N,
+            rng=stream(seed, "pilot mask", run, label),
+        )
     placement = sharing.randomised(
-        owner, shareable, option.copies, n_clients=N, rng=stream(seed, "pilot sharing", run)
+        owner, shareable, int(option.copies), n_clients=N, rng=stream(seed, "pilot sharing", run)
     )
     inputs = dataset.inputs("train", rows)
     owner_share = None
@@ -113,7 +116,7 @@ def _draw_examples(
     sites: Sites, dataset: Dataset, seed: int, run: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows of the dataset and their owners, as many of each class as the sites have."""
-    counts = np.rint(sites.counts[run % len(sites.counts)]).astype(np.int64)
+    counts = sites.counts[run % len(sites.counts)].astype(np.int64)
     if counts.shape[1] != dataset.n_classes:
         raise ArgumentError(
             f"the pilot's dataset must have the sites' {counts.shape[1]} classes, "

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import csv
-import os
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from fedcommons import checks, partition
-from fedcommons.checks import FloatArray
-from fedcommons.errors import ArgumentError, DataError
+from fedcommons.checks import FloatArray, IntArray
+from fedcommons.errors import ArgumentError
+from fedcommons.placement import Placement
 from fedcommons.streams import stream
 
 DIRICHLET_DRAWS = 8
+P, C = 0.5, 0.5  # where nothing is said
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,10 +22,11 @@ class Sites:
     """Who would take part.
 
     Attributes:
-        counts: (N, L) examples of each class at each site; several possible ones, (draws, N, L),
-            where only their distribution is known.
+        counts: (draws, N, L) examples of each class at each site, whole numbers: several possible
+            ones where only their distribution is known, else one; (N, L) serves as well.
         straggler_prob: (N,) p_i.
-        shareable: (N,) c_i, the proportion of each site's examples that may be shared at most.
+        shareable: (N, L) the proportion of each site's examples of each class that may be shared
+            at most; one number, or c_i of each site, serves as well.
         names: of the sites.
     """
 
@@ -43,20 +44,30 @@ class Sites:
                 f"counts must be examples of each class at each site, (sites, classes), at least "
                 f"one in all and none negative, got shape {np.shape(self.counts)}"
             )
-        N = counts.shape[1]
+        if (counts != np.rint(counts)).any():
+            wrong = counts[counts != np.rint(counts)][0]
+            raise ArgumentError(f"counts must be whole numbers, got {wrong:g}")
+        _, N, L = counts.shape
         object.__setattr__(self, "counts", counts)
         p = checks.straggler_prob(self.straggler_prob, N)
         object.__setattr__(self, "straggler_prob", p)
-        c = checks.proportions("shareable", self.shareable, N, "site")
-        object.__setattr__(self, "shareable", c)
+        c = np.asarray(self.shareable)
+        if c.shape != (N, L):
+            c = np.repeat(checks.proportions("shareable", c, N, "site"), L)
+        c = checks.proportions("shareable", c.ravel(), N * L, "site and class")
+        object.__setattr__(self, "shareable", c.reshape(N, L))
 
     @property
     def n_sites(self) -> int:
         return int(self.counts.shape[1])
 
     @property
-    def n_examples(self) -> float:
-        return float(self.counts[0].sum())
+    def n_classes(self) -> int:
+        return int(self.counts.shape[2])
+
+    @property
+    def n_examples(self) -> int:
+        return int(self.counts[0].sum())
 
 
 def sites_of(
@@ -66,7 +77,7 @@ def sites_of(
     n_classes: int,
     class_size: int,
     alpha: float | None = None,
-    straggler_prob: npt.ArrayLike = 0.5,
+    straggler_prob: npt.ArrayLike = P,
     shareable: npt.ArrayLike = 1.0,
     seed: int = 0,
 ) -> Sites:
@@ -74,57 +85,54 @@ def sites_of(
     N, L = checks.n_clients(n_sites), checks.integer("n_classes", n_classes, low=2)
     K = checks.integer("class_size", class_size, low=1)
     labels = np.repeat(np.arange(L), K)
-    if kind == "iid":
-        counts = np.full((1, N, L), K / N)
-    elif kind == "single-class":
-        owner = partition.single_class(labels, N, rng=stream(seed, "plan", 0))
-        counts = partition.label_counts(labels, owner, N, n_classes=L)[None].astype(np.float64)
-    elif kind == "dirichlet":
+    if kind == "dirichlet":
         if alpha is None:
             raise ArgumentError("alpha must be given for a Dirichlet partition, got None")
-        checks.positive("alpha", alpha)
         draws = DIRICHLET_DRAWS if N <= 1000 else 1
-        counts = np.stack(
-            [
-                K * stream(seed, "plan", draw).dirichlet(np.full(N, alpha), size=L).T
-                for draw in range(draws)
-            ]
-        )
-    else:
+        owners = [
+            partition.dirichlet(labels, N, alpha, rng=stream(seed, "plan", draw))
+            for draw in range(draws)
+        ]
+        counts = np.stack([partition.label_counts(labels, it, N, n_classes=L) for it in owners])
+    elif kind not in ("iid", "single-class"):
         raise ArgumentError(f"partition must be iid, single-class or dirichlet, got {kind!r}")
-    return Sites(counts, np.asarray(straggler_prob), np.asarray(shareable))
+    elif alpha is not None:
+        raise ArgumentError(f"alpha goes with a Dirichlet partition only, got {alpha:g} for {kind}")
+    elif kind == "iid":
+        counts = even_counts([K] * L, N)
+    else:
+        owner = partition.single_class(labels, N, rng=stream(seed, "plan", 0))
+        counts = partition.label_counts(labels, owner, N, n_classes=L)
+    return Sites(counts.astype(np.float64), np.asarray(straggler_prob), np.asarray(shareable))
 
 
-def read_sites(path: str | os.PathLike[str]) -> Sites:
-    """A CSV file, one line for each site: `site`, `p`, `c` and a column for each class's count.
+def even_counts(class_sizes: npt.ArrayLike, n_sites: int) -> IntArray:
+    """Classes of these sizes, (L,), spread over the sites as evenly as whole numbers go: (N, L)."""
+    sizes = np.asarray(class_sizes, np.int64)
+    over = sizes % n_sites
+    # Who gets one more: the next in turn, class after class, so that the sites' sizes are even too.
+    turn = (np.arange(n_sites)[:, None] - (np.cumsum(over) - over)) % n_sites
+    counts: IntArray = sizes // n_sites + (turn < over)
+    return counts
 
-    `site`, `p` (0.5) and `c` (1) may be left out; all other columns are classes.
+
+def sites_of_placement(
+    placement: Placement,
+    labels: npt.ArrayLike,
+    *,
+    n_classes: int | None = None,
+    straggler_prob: npt.ArrayLike = P,
+    shareable: npt.ArrayLike | None = None,
+) -> Sites:
+    """The sites of a placement that is there, from the classes of its examples, shape (M,).
+
+    What may be shared is what the placement shares, unless `shareable` says otherwise.
     """
-    path = checks.path("sites", path)
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, UnicodeError, csv.Error) as error:
-        raise DataError(f"sites {path} cannot be read: {error}") from None
-    if not rows:
-        raise DataError(f"sites {path} must have a header and a line for each site, got none")
-    classes = [name for name in rows[0] if name not in ("site", "p", "c", None)]
-
-    def number(row: dict[str, str], line: int, name: str, default: float | None = None) -> float:
-        text = row.get(name)
-        if text is None and default is not None:
-            return default
-        try:
-            return float(text or "")
-        except ValueError:
-            raise DataError(
-                f"sites {path}, line {line}: {name} must be a number, got {text!r}"
-            ) from None
-
-    lines = list(enumerate(rows, start=2))
-    return Sites(
-        np.array([[number(row, i, name) for name in classes] for i, row in lines]),
-        np.array([number(row, i, "p", 0.5) for i, row in lines]),
-        np.array([number(row, i, "c", 1.0) for i, row in lines]),
-        tuple(row.get("site") or f"site {i - 1}" for i, row in lines),
-    )
+    labels, L = checks.labels(labels, n_classes)
+    checks.same_length("labels", labels, placement.n_examples)
+    N, shared = placement.n_clients, placement.copies > 0
+    counts = partition.label_counts(labels, placement.owner, N, n_classes=L)
+    if shareable is None:
+        given = partition.label_counts(labels[shared], placement.owner[shared], N, n_classes=L)
+        shareable = given / np.maximum(counts, 1)
+    return Sites(counts.astype(np.float64), np.asarray(straggler_prob), np.asarray(shareable))

@@ -48,6 +48,12 @@ class Geometry:
         norm2 = checks.finite("norm2", self.norm2, ndim=1)
         checks.finite("products", self.products, shape=(len(norm2), len(norm2)))
 
+    def cross(self, weights: FloatArray, others: FloatArray) -> FloatArray:
+        """<sum_j b_j g_j, sum_k c_k g_k> over different examples, from sums of b and c: (...)."""
+        # Small products, many times: handing them to BLAS's threads costs more than it saves.
+        seen = np.einsum("...l,lk->...k", weights, self.products)
+        return np.einsum("...l,...l->...", seen, others)
+
     def square(
         self,
         weights: FloatArray,
@@ -60,7 +66,7 @@ class Geometry:
 
         `again`, where the weights are an estimate, is an independent one of the same.
         """
-        pairs = ((weights @ self.products) * (weights if again is None else again)).sum(axis=-1)
+        pairs = self.cross(weights, weights if again is None else again)
         return pairs - squares @ np.diag(self.products) + own @ self.norm2
 
 
@@ -210,7 +216,7 @@ def _owner_shares(
     """Each owner's best w, as `coding.best_owner_share` has it, from the mean products."""
     private = counts - offered
     return coding.best_owner_share(
-        ((private @ geometry.products) * offered).sum(axis=-1),
+        geometry.cross(private, offered),
         geometry.square(offered, offered, offered),
         offered @ geometry.norm2 / copies,
     )
@@ -225,7 +231,7 @@ def rounded(offered: FloatArray) -> FloatArray:
     nearest = np.rint(offered)
     if np.abs(offered - nearest).max(initial=0) < 1e-9:
         return nearest[None]
-    n_masks = min(max(2, 4000 // len(offered)), MASKS_UP_TO)
+    n_masks = min(max(1, 2000 // len(offered)), MASKS_UP_TO)
     return np.floor(offered + _strata(n_masks, offered.shape))
 
 
@@ -260,7 +266,7 @@ def placement_variance(
 
     private, shared = by_owner(copies == 0), by_owner(copies > 0)
     owner_share = coding.best_owner_share(
-        ((private @ geometry.products) * shared).sum(axis=1),
+        geometry.cross(private, shared),
         geometry.square(shared, shared, shared),
         by_owner((copies > 0) / np.maximum(copies, 1)) @ geometry.norm2,
     )

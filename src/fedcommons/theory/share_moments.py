@@ -23,7 +23,7 @@ from fedcommons.checks import FloatArray
 from fedcommons.placement import Placement
 
 ENTRIES = 200_000  # of the groups' members: all groups up to this many, else about as many drawn
-DRAWS = 48  # groups that each client is drawn into at least, an even number
+DRAWS = 32  # groups that each client is drawn into at least, an even number
 PAIRS_UP_TO = 500  # clients; with more, one (E b)^2 for all owners changes the variance below 1e-4
 
 
