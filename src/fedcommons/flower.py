@@ -104,19 +104,18 @@ def share(
     folder = given(state_dir, "state-dir", None)
     if folder is None:
         raise ArgumentError("state-dir must be given in the run config, an absolute path")
-    seed = given(seed, "seed", None)
     return coordinator.share(
         grid,
         federation=str(given(federation, "federation", "federation")),
         state_dir=checks.path("state-dir", folder),
         run_id=context.run_id,
-        copies=checks.integer("copies", given(copies, "copies", None), low=0),
-        n_sites=checks.integer("sites", given(sites, "sites", 2), low=2),
-        wait=checks.real("wait", given(wait, "wait", 60), low=0),
-        seconds=checks.positive("timeout", given(timeout, "timeout", 120)),
-        reshare=checks.boolean("reshare", given(reshare, "reshare", False)),
+        copies=given(copies, "copies", None),
+        n_sites=given(sites, "sites", 2),
+        wait=given(wait, "wait", 60),
+        seconds=given(timeout, "timeout", 120),
+        reshare=given(reshare, "reshare", False),
         leave=_names(given(leave, "leave", "")),
-        seed=None if seed is None else checks.integer("seed", seed, low=0),
+        seed=given(seed, "seed", None),
     )
 
 

@@ -237,7 +237,7 @@ def test_copies_must_fit_the_sites_that_are_there(tiny):
         ("copies", 2.5, "copies must be an integer >= 0, got 2.5"),
         ("seed", -3, "seed must be an integer in .*, got -3"),
         ("seed", 2**63, "seed must be an integer in"),
-        ("n_sites", 0, "sites must be an integer >= 1, got 0"),
+        ("n_sites", 0, "sites must be an integer >= 2, got 0"),
         ("wait", float("inf"), "wait must be in .*, got inf"),
         ("seconds", 0, "timeout must be > 0 and finite, got 0"),
     ],

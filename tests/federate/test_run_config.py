@@ -17,7 +17,7 @@ from fedcommons.federate import coordinator
         ("wait", "x", "wait must be a real number or numbers, got 'x'"),
         ("timeout", 0, "timeout must be > 0"),
         ("reshare", "false", "reshare must be true or false, got 'false'"),
-        ("seed", 1.5, "seed must be an integer >= 0, got 1.5"),
+        ("seed", 1.5, "seed must be an integer in .*, got 1.5"),
         ("leave", 3, "leave must be names with commas between, got 3"),
         ("state-dir", 3, "state-dir must be a path, got 3"),
     ],

@@ -392,3 +392,13 @@ def test_what_an_exchange_brought_that_was_given_up_is_deleted_with_a_withdrawal
 
 def _dies(*_arguments):
     raise RuntimeError
+
+
+def test_who_was_left_out_of_a_new_exchange_deletes_what_it_holds(tiny):
+    tiny.run(1)
+    tiny.run(1, grid=tiny.grid(without="d"), sharing={"reshare": True})
+    with tiny.store("d") as store:
+        assert store.holdings()
+    tiny.run(2)  # it is there again
+    with tiny.store("d") as store:
+        assert store.holdings() == []

@@ -128,7 +128,12 @@ class Tiny:
         return kind(self.app(train), configs, {})
 
     def share(self, grid: EmbeddedGrid, **options: Any) -> Federation:
-        defaults = {"copies": self.copies, "seed": 5, "n_sites": len(grid.contexts), "wait": 0}
+        defaults = {
+            "copies": self.copies,
+            "seed": 5,
+            "n_sites": max(2, len(grid.contexts)),
+            "wait": 0,
+        }
         return serving(
             grid,
             lambda: coordinator.share(

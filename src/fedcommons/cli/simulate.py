@@ -17,7 +17,7 @@ from fedcommons.cli.reproduce import run_and_report
 from fedcommons.errors import ArgumentError
 from fedcommons.simulate import cluster as clusters
 from fedcommons.simulate import estimate, provenance, runner, studies, tuning
-from fedcommons.simulate.folder import Folder
+from fedcommons.simulate.folder import Folder, default_path
 from fedcommons.simulate.studies import Study
 
 LONG = 3600.0  # seconds: a study that takes longer is asked about first
@@ -66,7 +66,7 @@ def simulate(
         runs=chosen.runs if runs is None else runs,
         seed=chosen.seed if seed is None else seed,
     )
-    folder = Folder(out if out is not None else Path("results") / _file_name(chosen.name))
+    folder = Folder(out if out is not None else default_path(chosen.name))
     if cluster is not None:
         clusters.check(cluster)
     first = tuning.tuning_study(chosen) if chosen.tune else chosen
@@ -94,10 +94,6 @@ def simulate(
 
 def _example() -> str:
     return (resources.files("fedcommons.simulate") / "example.toml").read_text(encoding="utf-8")
-
-
-def _file_name(name: str) -> str:
-    return "".join(c if c.isalnum() or c in "._-" else "-" for c in name) or "study"
 
 
 def _on(study: Study, data: str) -> Study:

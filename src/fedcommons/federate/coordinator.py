@@ -256,9 +256,10 @@ def share(
     if not NAME.fullmatch(federation):
         raise ArgumentError(f"federation must be letters, digits, . _ -, got {federation!r}")
     copies = checks.integer("copies", copies, low=0)
-    n_sites = checks.integer("sites", n_sites, low=1)
+    n_sites = checks.integer("sites", n_sites, low=2)
     wait = checks.real("wait", wait, low=0)
     seconds = checks.positive("timeout", seconds)
+    reshare = checks.boolean("reshare", reshare)
     if seed is not None:
         seed = checks.integer("seed", seed, low=0, high=LARGEST)
     us = Federation(federation, state_dir, run_id)
