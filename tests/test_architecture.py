@@ -83,7 +83,8 @@ def test_importing_is_light_and_fast():
     """Half of what NumPy and SciPy take at most, in the best of five fresh processes."""
     code = (
         "import sys, time; t0 = time.process_time(); import numpy, scipy.sparse; "
-        "t1 = time.process_time(); import fedcommons; t2 = time.process_time(); "
+        "t1 = time.process_time(); import fedcommons as fc; [getattr(fc, m) for m in fc.__all__]; "
+        "t2 = time.process_time(); "
         f"print((t2 - t1) / (t1 - t0), *[m for m in {HEAVY!r} if m in sys.modules])"
     )
     runs = [
@@ -93,3 +94,13 @@ def test_importing_is_light_and_fast():
     outputs = [run.stdout.split() for run in runs]
     assert all(len(output) == 1 for output in outputs), outputs
     assert min(float(output[0]) for output in outputs) < 0.5
+
+
+def test_a_deployed_site_imports_neither_scipy_nor_the_servers_side():
+    """It is a new process for every message; SciPy alone would cost a tenth of that again."""
+    code = "import sys, fedcommons.flower, fedcommons.tasks.softmax; print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found = set(run.stdout.split())
+    unwanted = {"scipy", "torch", "pyarrow", "fedcommons.federate.training", "fedcommons.theory"}
+    assert "fedcommons.federate.client" in found
+    assert not unwanted & found

@@ -39,6 +39,18 @@ class TestContract:
         assert np.allclose(renamed.toarray()[new_name], original, rtol=1e-12, atol=0)
 
 
+@pytest.mark.parametrize("code", coding.CODES)
+@given(case=federations())
+def test_one_clients_shares_are_its_row(code, case):
+    placement, p, w = make(case)
+    needs = {"straggler_prob": p, "owner_share": w}
+    everybody = coding.by_name(code, placement, **needs).toarray()
+    for client in range(placement.n_clients):
+        held = placement.held_by(client)
+        row = coding.shares_of(client, code, placement, **needs)
+        assert np.array_equal(row, everybody[client, held])
+
+
 @given(case=federations())
 def test_equal_split_is_one_over_the_number_of_holders(case):
     placement, _, _ = make(case)

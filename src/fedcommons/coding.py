@@ -2,28 +2,40 @@
 
 A code is a matrix of shares b, sparse, shape (N, M), with b_ij = 0 unless client i holds example j
 and every column summing to 1. Client i answers f_i = sum_j b_ij g_j, in short `shares @ gradients`;
-any code makes the estimate unbiased, better codes make it less noisy. A new code is one function
-from a placement to shares.
+any code makes the estimate unbiased, better codes make it less noisy. A new code is one rule: the
+shares of some clients in examples that they hold.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
 
 from fedcommons import checks
 from fedcommons.checks import FloatArray, IntArray
 from fedcommons.errors import ArgumentError
 from fedcommons.placement import Placement
 
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
 CODES = ("equal-split", "reliability-split", "owner-corrected")
+
+# (clients, examples that they hold) -> shares
+Rule = Callable[[IntArray, npt.NDArray[np.integer]], FloatArray]
 
 
 def equal_split(placement: Placement) -> csr_array:
     """The paper's code: every holder of example j has the share 1/d_j."""
-    held = placement.holdings()
-    return _with_shares(held, 1 / placement.holder_counts[held.indices])
+    return _matrix(placement, _equal_split(placement))
+
+
+def _equal_split(placement: Placement) -> Rule:
+    share = 1 / placement.holder_counts
+    return lambda _client, example: share[example]
 
 
 def reliability_split(placement: Placement, straggler_prob: npt.ArrayLike) -> csr_array:
@@ -33,14 +45,27 @@ def reliability_split(placement: Placement, straggler_prob: npt.ArrayLike) -> cs
     p gives `equal_split`. It minimises the variance if gradients of different examples are
     orthogonal; with lopsided data it can be somewhat worse than `equal_split`.
     """
+    return _matrix(placement, _reliability_split(placement, straggler_prob))
+
+
+def _reliability_split(placement: Placement, straggler_prob: npt.ArrayLike) -> Rule:
     p = checks.straggler_prob(straggler_prob, placement.n_clients)
-    held = placement.holdings()
-    client = _row_of_each(held)
-    n_perfect = (p == 0).astype(np.float64) @ held
-    odds = (1 - p) / np.maximum(p, 1e-100)  # p = 0 is dealt with below
-    share = np.where(n_perfect[held.indices] > 0, (p == 0)[client], odds[client])
-    column_sums = np.asarray(_with_shares(held, share).sum(axis=0))
-    return _with_shares(held, share / column_sums[held.indices])
+    copied = np.repeat(np.arange(placement.n_examples), placement.copies)
+
+    def over_holders(weight: FloatArray) -> FloatArray:
+        """Each example's sum of its holders' weights: (M,)."""
+        elsewhere = np.bincount(copied, weight[placement.recipients], placement.n_examples)
+        return weight[placement.owner] + elsewhere
+
+    never = (p == 0).astype(np.float64)
+    odds = (1 - p) / np.maximum(p, 1e-100)  # of p = 0 never used
+    n_never = over_holders(never)
+    total = np.where(n_never > 0, n_never, over_holders(odds))
+
+    def rule(client: IntArray, example: npt.NDArray[np.integer]) -> FloatArray:
+        return np.where(n_never[example] > 0, never[client], odds[client]) / total[example]
+
+    return rule
 
 
 def owner_corrected(placement: Placement, owner_share: npt.ArrayLike) -> csr_array:
@@ -50,14 +75,18 @@ def owner_corrected(placement: Placement, owner_share: npt.ArrayLike) -> csr_arr
     too: the copies elsewhere then stand in for the private examples of an owner who is missing.
     `best_owner_share` gives the w to use. For full gradients and one local step only.
     """
+    return _matrix(placement, _owner_corrected(placement, owner_share))
+
+
+def _owner_corrected(placement: Placement, owner_share: npt.ArrayLike) -> Rule:
     w = checks.per_entry("owner_share", owner_share, placement.n_clients, "client")
     if not np.isfinite(w).all():
         raise ArgumentError(f"owner_share must be finite, got {w[~np.isfinite(w)][0]}")
-    held = placement.holdings()
-    copies, owner = placement.copies[held.indices], placement.owner[held.indices]
-    own = np.where(copies > 0, w[owner], 1.0)
-    theirs = (1 - w[owner]) / np.maximum(copies, 1)
-    return _with_shares(held, np.where(owner == _row_of_each(held), own, theirs))
+    own = np.where(placement.copies > 0, w[placement.owner], 1.0)
+    theirs = (1 - w[placement.owner]) / np.maximum(placement.copies, 1)
+    return lambda client, example: np.where(
+        placement.owner[example] == client, own[example], theirs[example]
+    )
 
 
 def by_name(
@@ -68,17 +97,48 @@ def by_name(
     owner_share: npt.ArrayLike | None = None,
 ) -> csr_array:
     """The shares under the code of this name, one of `CODES`, with what that code needs."""
+    return _matrix(placement, _rule(code, placement, straggler_prob, owner_share))
+
+
+def shares_of(
+    client: int,
+    code: str,
+    placement: Placement,
+    *,
+    straggler_prob: npt.ArrayLike | None = None,
+    owner_share: npt.ArrayLike | None = None,
+) -> FloatArray:
+    """One client's shares of the examples that it holds, in the order of `held_by`."""
+    held = placement.held_by(client)
+    rule = _rule(code, placement, straggler_prob, owner_share)
+    return rule(np.full(len(held), client), held)
+
+
+def _rule(
+    code: str,
+    placement: Placement,
+    straggler_prob: npt.ArrayLike | None,
+    owner_share: npt.ArrayLike | None,
+) -> Rule:
     if code == "equal-split":
-        return equal_split(placement)
+        return _equal_split(placement)
     if code == "reliability-split":
         if straggler_prob is None:
             raise ArgumentError("straggler_prob must be given for the reliability split, got None")
-        return reliability_split(placement, straggler_prob)
+        return _reliability_split(placement, straggler_prob)
     if code == "owner-corrected":
         if owner_share is None:
             raise ArgumentError("owner_share must be given for the owner-corrected code, got None")
-        return owner_corrected(placement, owner_share)
+        return _owner_corrected(placement, owner_share)
     raise ArgumentError(f"code must be one of {', '.join(CODES)}, got {code!r}")
+
+
+def _matrix(placement: Placement, rule: Rule) -> csr_array:
+    """The shares of everybody, shape (N, M)."""
+    held = placement.holdings()
+    client = np.repeat(np.arange(placement.n_clients), np.diff(held.indptr))
+    share = rule(client, held.indices)
+    return type(held)((share, held.indices, held.indptr), shape=held.shape)
 
 
 def best_owner_share(
@@ -101,6 +161,8 @@ def best_owner_share(
 
 def owner_share_from_products(placement: Placement, products: npt.ArrayLike) -> FloatArray:
     """`best_owner_share` for all owners from the scalar products <g_j, g_k>, shape (M, M): (N,)."""
+    from scipy.sparse import csr_array  # slow to import, and only this needs it
+
     M, N = placement.n_examples, placement.n_clients
     products = checks.products(products, M)
     copies, owner = placement.copies, placement.owner
@@ -118,11 +180,3 @@ def owner_share_from_products(placement: Placement, products: npt.ArrayLike) -> 
         shared_norm2=with_own_shared(shared_sums),
         spread=np.asarray(shared_sums @ (np.diag(products) / np.maximum(copies, 1))),
     )
-
-
-def _with_shares(held: csr_array, share: FloatArray) -> csr_array:
-    return csr_array((share, held.indices, held.indptr), shape=held.shape)
-
-
-def _row_of_each(held: csr_array) -> IntArray:
-    return np.repeat(np.arange(held.shape[0]), np.diff(held.indptr))

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csc_array, csr_array
 
 from fedcommons import checks, partition
 from fedcommons.checks import FloatArray, IntArray
 from fedcommons.errors import ArgumentError, PlacementFileError
 from fedcommons.npz import read_npz
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 FILE_FORMAT = "fedcommons.placement"
 FILE_VERSION = 1
@@ -115,6 +117,8 @@ class Placement:
 
     def holdings(self) -> csr_array:
         """H, the 0/1 matrix of who holds what, by client: sparse, shape (N, M)."""
+        from scipy.sparse import csc_array  # slow to import: a site does without
+
         sizes = self.indptr + np.arange(self.n_examples + 1)
         index: npt.DTypeLike = np.int32 if sizes[-1] < 2**31 else np.int64
         indices = np.empty(sizes[-1], index)

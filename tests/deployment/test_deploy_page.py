@@ -60,7 +60,7 @@ class Machines:
         file.touch()
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         home = {"HOME": str(self.root), "FLWR_HOME": str(self.root / "none")}
-        calm = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.3", "OPENBLAS_NUM_THREADS": "1"}
+        calm = {"OPENBLAS_NUM_THREADS": "1"}
         return file, {**os.environ, **home, **calm, "PATH": path}
 
     def run(self, code: str, site: str = "") -> str:

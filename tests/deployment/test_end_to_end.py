@@ -27,7 +27,7 @@ CONFIG = {
 @pytest.fixture
 def deployment():
     """Three sites that reach their SuperLink through the proxy."""
-    with Deployment(environment={"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.3"}) as running:
+    with Deployment() as running:
         _, port = start_proxy(running)
         running.add_sites(SITES, superlink=f"{HOST}:{port}")
         yield running

@@ -30,7 +30,7 @@ def deployment(tmp_path):
     }
     for site, variables in once.items():
         variables["FEDCOMMONS_CRASH_ONCE"] = str(tmp_path / f"{site}-died")
-    with Deployment(environment={"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.3"}) as running:
+    with Deployment() as running:
         running.add_sites(SITES, environment=once)
         yield running
 

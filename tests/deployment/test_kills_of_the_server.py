@@ -28,7 +28,6 @@ def deployment(tmp_path):
     crash = {
         "FEDCOMMONS_CRASH_AT": "server.commit:before",
         "FEDCOMMONS_CRASH_ONCE": str(tmp_path / "server-died"),
-        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.3",
     }
     with Deployment(database=True, environment=crash) as running:
         running.add_sites(SITES, data=data)

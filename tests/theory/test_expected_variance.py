@@ -4,6 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from fedcommons import coding
 from fedcommons.errors import ArgumentError
@@ -37,7 +38,7 @@ def counts(mask: np.ndarray) -> np.ndarray:
 ALL = counts(np.ones(len(LABELS), np.bool_))
 
 
-def shares(code: str, placement: coding.Placement) -> coding.csr_array:
+def shares(code: str, placement: coding.Placement) -> csr_array:
     w = coding.owner_share_from_products(placement, products())
     return coding.by_name(code, placement, straggler_prob=P, owner_share=w)
 

@@ -39,7 +39,7 @@ def play(out: Path, *, rounds: int, seed: int, say: Say, on_round: OnRound) -> N
     `say` hears what happens, `on_round` gets each round's record.
     """
     check_out(out)
-    with Deployment(environment={"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.3"}) as deployment:
+    with Deployment() as deployment:
         say(f"SuperLink is up on {deployment.address}, with TLS by an authority of its own")
         deployment.add_sites(SITES)
         say(f"{len(SITES)} SuperNodes are in: keys registered, the sites' own keys pinned")

@@ -65,10 +65,11 @@ def held_by(commit: Commit, me: int, own: IntArray) -> Held:
     placement = Placement.from_copies(
         np.concatenate(owners), np.concatenate(columns), np.concatenate(recipients), n_clients=N
     )
-    shares = coding.by_name(
+    shares = coding.shares_of(
+        me,
         commit.code,
         placement,
         straggler_prob=commit.straggler_prob,
         owner_share=commit.owner_share,
     )
-    return Held(own, tuple(senders), placement, shares[[me]].toarray().ravel())
+    return Held(own, tuple(senders), placement, shares)

@@ -89,7 +89,7 @@ class Meeting:
     def ask_newcomers(self, grid: Grid) -> None:
         """Ask newcomers who they are without waiting: they are heard when they have answered."""
         self._look(grid)
-        for reply in grid.pull_messages(list(self._questions)):
+        for reply in grid.pull_messages(list(self._questions)) if self._questions else ():
             node, _ = self._questions.pop(reply.metadata.reply_to_message_id, (None, 0))
             if node is not None:
                 self.hear(node, reply)

@@ -18,6 +18,10 @@ OFFLINE = {
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
 }
+PROMPT = {  # a node starts a new process for every message: soon, and compiled once
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.3",
+    "PYTHONDONTWRITEBYTECODE": "",
+}
 THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # many processes share a machine
 
 
@@ -25,7 +29,7 @@ def environment(home: Path, given: Mapping[str, str]) -> dict[str, str]:
     """Flower offline, with a home of its own and this Python's programs found first."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     own = {"FLWR_HOME": str(home), "PATH": path}
-    return {**os.environ, **OFFLINE, **THREADS, **given, **own}
+    return {**os.environ, **OFFLINE, **PROMPT, **THREADS, **given, **own}
 
 
 def superlink(host: str, port: int, tls: Tls, database: Path | None) -> list[str]:

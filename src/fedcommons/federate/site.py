@@ -299,9 +299,10 @@ class Site:
     def _check_own(commit: Commit, me: int, own: IntArray) -> None:
         """Whether the commit knows of all withdrawals: an operator may withdraw at any moment."""
         member = commit.members[me]
-        shared = np.setdiff1d(np.arange(member.n_shareable), commit.withdrawn[me])
+        stays = np.ones(member.n_shareable, np.bool_)
+        stays[list(commit.withdrawn[me])] = False
         n_private = member.n_private - commit.withdrawn_private[me]
-        if not np.array_equal(own[own >= 0], shared) or (own < 0).sum() != n_private:
+        if not np.array_equal(own[own >= 0], np.flatnonzero(stays)) or (own < 0).sum() != n_private:
             raise CommitRefused("the commit names other examples of this site than it has")
 
     def received_examples(self, commit: Commit, sender: int) -> tuple[npt.NDArray[Any], IntArray]:

@@ -43,7 +43,7 @@ STUDY_KEYS = (
 )
 EXAMPLE_SPACE_UP_TO = 500  # examples of a class: above that the products of all pairs are too many
 FIGURE_KEYS = ("name", "kind", "title", "curves", *CURVE_KEYS)
-ENGINE_VERSION = 6  # raised when the numbers that a study gives change
+ENGINE_VERSION = 7  # raised when the numbers that a study gives change
 FIGURE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 

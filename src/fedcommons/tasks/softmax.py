@@ -7,14 +7,19 @@ z_j = softmax(scores) - onehot(label). So scalar products of gradients need no g
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
 
 from fedcommons import checks
 from fedcommons.checks import FloatArray, IntArray
 from fedcommons.errors import ArgumentError
-from fedcommons.theory.expected_variance import Geometry
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+    from fedcommons.theory.expected_variance import Geometry
 
 
 def residuals(scores: npt.ArrayLike, labels: npt.ArrayLike) -> FloatArray:
@@ -58,6 +63,8 @@ def initial_geometry(inputs: npt.ArrayLike, labels: npt.ArrayLike, n_classes: in
 
     From class sums of the inputs, without the (M, M) products; two examples of each class needed.
     """
+    from fedcommons.theory.expected_variance import Geometry  # a deployed site does without
+
     labels, L = checks.labels(labels, n_classes)
     X = with_bias(checks.finite("inputs", inputs, ndim=2))
     checks.same_length("labels", labels, len(X))
