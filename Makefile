@@ -7,11 +7,14 @@ FEDERATION := $(VENV)/.federation
 PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check
 
+# Tests start processes by the hundred, a deployed site one for every message: compile once.
+unexport PYTHONDONTWRITEBYTECODE
+
 # For `make results`.
 FASHION ?= fashion-mnist.npz
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce results test check lint types unit browser bench format clean
+.PHONY: help reproduce results test check lint types unit programs bench format clean
 
 help: ## List the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -54,15 +57,16 @@ lint: $(READY)
 types: $(FEDERATION)
 	$(BIN)/mypy
 
-unit: $(FEDERATION) browser
+unit: $(FEDERATION) programs
 	$(BIN)/pytest -n auto --dist worksteal
 
-# The report's tests drive a real Chromium. Where it is missing and can be installed, it is.
-browser:
-	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
-		echo "installing chromium for the report's tests" && apt-get update -qq && \
-		apt-get install -qq -y --no-install-recommends chromium fonts-dejavu-core >/dev/null; } || \
-		echo "no chromium: the report's tests are skipped"
+# Tests drive a real Chromium and a real nginx. What is missing and can be installed, is.
+programs:
+	@{ command -v chromium && command -v nginx; } >/dev/null || \
+		{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+		echo "installing chromium and nginx for the tests" && apt-get update -qq && \
+		apt-get install -qq -y --no-install-recommends chromium fonts-dejavu-core nginx-light >/dev/null; } || \
+		echo "no chromium or no nginx: their tests are skipped"
 
 bench: $(FEDERATION) ## Measure speed and memory, ours and peers'
 	@mkdir -p results
