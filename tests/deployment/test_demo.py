@@ -69,20 +69,28 @@ class Demo:
             assert not is_listening(int(port))
 
 
-def test_the_demo_shows_rounds_and_leaves_its_results_alone(tmp_path):
-    demo = Demo(tmp_path, "--rounds", "2")
-    assert demo.end(300) == 0, demo.lines
+def test_sites_leave_die_and_return_and_only_the_results_are_left(tmp_path):
+    demo = Demo(tmp_path)
+    assert demo.end(480) == 0, demo.lines
     text = "".join(demo.lines)
-    assert "round 1/2: accuracy 0." in text
+    assert "round 1/10: accuracy 0." in text
     assert "answered site-0 site-1 site-2 site-3 site-4" in text
     assert "site-1 is stopped (SIGTERM)" in text
-    assert re.search(r"round 2/2: .*missing site-1 .*; p 0\.33", text)
+    assert re.search(r"round 2/10: .*missing site-1 .*; p 0\.33", text)
+    assert "site-1 is started again, under the same id" in text
+    killed, _, after = text.partition("site-3 is killed (SIGKILL)")
+    assert "site-3" in killed
+    back = re.search(r"site-3 is back after (\d+) s; it was refused (\d+) times", after)
+    assert back, text
+    assert int(back[2]) > 0  # Flower takes it for alive at first; its supervisor goes on
+    missing = re.findall(r"round (\d+)/10: .*missing ([^;]*?) *;", text)
+    assert any("site-3" in sites for _, sites in missing), missing
     assert f"Open {demo.out / 'report.html'}" in text
     assert f"fedcommons report {demo.out}" in text
     record = json.loads((demo.out / "run.json").read_text())
     assert (record["format"], record["rounds"], len(record["sites"])) == (
         "fedcommons.federation",
-        2,
+        10,
         5,
     )
     assert (demo.out / "report.html").stat().st_size > 1000

@@ -24,7 +24,7 @@ from flwr.proto.message_pb2 import Message as ProtoMessage
 
 import fedcommons
 from fedcommons import coding
-from fedcommons.federate import durable
+from fedcommons.federate import chunks, durable
 from fedcommons.federate.embedded import EmbeddedGrid
 from fedcommons.tasks import softmax
 from tests.federate.tiny import (
@@ -291,3 +291,92 @@ def test_the_server_dies(tiny, nth, side):
 
     assert in_child(main) == -signal.SIGKILL
     recover(tiny)
+
+
+# A second exchange, and chunks beyond the first
+
+
+class LaterDeaths(Forking):
+    """Sites die where they reach the point for the second time."""
+
+    def _die_once(self, mark: Path):
+        died = Forking._die_once(self, mark)
+        passed = mark.with_suffix(".passed")
+
+        def reached(point: str) -> None:
+            if point == self.point and not passed.exists():
+                passed.touch()
+            else:
+                died(point)
+
+        return reached
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("name", ["sent", "received"])
+def test_sites_die_at_a_later_chunk(tiny, tmp_path, monkeypatch, name, side):
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", 1)  # an example in each
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    grid = tiny.grid(LaterDeaths)
+    grid.point, grid.marks = f"store.{name}:{side}", marks
+    with tiny.shared(grid, wait=60) as federation:
+        train(federation, grid, 1)
+        receipts = federation.state.exchange().receipts
+        n_chunks = {
+            chunks.n_chunks(s, tiny.copies) for s in federation.state.exchange().epoch.sites
+        }
+    tiny.close()
+    assert min(n_chunks) >= 2
+    assert {mark.name for mark in marks.glob("?")} == set("abcd")
+    assert sum(r.examples for r in receipts) == tiny.copies * sum(
+        int(data.shareable.sum()) for data in tiny.data.values()
+    )
+    check(tiny)
+
+
+def exchange_again(tiny: Tiny, make_grid, **sharing) -> None:
+    grid = make_grid()
+    with tiny.shared(grid, wait=60, **sharing) as federation:
+        train(federation, grid, 1)
+    tiny.close()
+
+
+AGAIN = ("key", "epoch", "sent", "received", "commit", "receipts", "wiped")
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("name", AGAIN)
+def test_sites_die_in_a_second_exchange(tiny, tmp_path, name, side):
+    exchange_again(tiny, tiny.grid)
+    marks = tmp_path / "marks"
+    marks.mkdir()
+
+    def make_grid():
+        grid = tiny.grid(Forking)
+        grid.point, grid.marks = f"store.{name}:{side}", marks
+        return grid
+
+    exchange_again(tiny, make_grid, reshare=True)
+    assert {mark.name for mark in marks.iterdir()} == set("abcd")
+    check(tiny)
+    with tiny.shared() as federation:
+        assert federation.commit.number == 2
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("name", ["epoch", "receipts", "commit"])
+def test_the_server_dies_in_a_second_exchange(tiny, name, side):
+    exchange_again(tiny, tiny.grid)
+
+    def main() -> None:
+        durable.reached = lambda point: (
+            os.kill(os.getpid(), signal.SIGKILL) if point == f"server.{name}:{side}" else None
+        )
+        exchange_again(tiny, tiny.grid, reshare=True)
+
+    assert in_child(main) == -signal.SIGKILL
+    exchange_again(tiny, tiny.grid)  # goes on with what was begun
+    check(tiny)
+    with tiny.shared() as federation:
+        assert federation.commit.number == (1 if (name, side) == ("epoch", "before") else 2)
