@@ -58,7 +58,7 @@ types: $(FEDERATION)
 	$(BIN)/mypy
 
 unit: $(FEDERATION) programs
-	$(BIN)/pytest -n auto --dist worksteal
+	$(BIN)/pytest -n 4 --dist worksteal
 
 # Tests drive a real Chromium and a real nginx. What is missing and can be installed, is.
 programs:

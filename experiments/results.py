@@ -125,6 +125,9 @@ class Reached:
     curve: Curve
     right: FloatArray  # test examples after the last round; -1 where the run diverged
 
+    def has(self, settings: Settings) -> bool:
+        return all(getattr(self.curve, name) == value for name, value in settings.items())
+
     @property
     def accuracy(self) -> FloatArray:
         return np.where(self.right < 0, CHANCE, self.right / TEST_SIZE)
@@ -187,7 +190,7 @@ def the(study: str, **settings: Any) -> Reached:
     if "learning_rate" not in settings:
         del ordinary["learning_rate"]
     wanted = {**ordinary, **settings}
-    [found] = [r for r in reached(study) if wanted.items() <= asdict(r.curve).items()]
+    [found] = [r for r in reached(study) if r.has(wanted)]
     return found
 
 
@@ -350,7 +353,7 @@ def _has(study: str, method: Settings) -> bool:
     """Whether the study has the method; it may differ from the paper's in these settings alone."""
     names = {name for settings in METHODS.values() for name in settings}
     wanted = {f.name: f.default for f in fields(Curve) if f.name in names} | method
-    return any(wanted.items() <= asdict(r.curve).items() for r in reached(study))
+    return any(r.has(wanted) for r in reached(study))
 
 
 def assumed() -> str:

@@ -10,7 +10,7 @@ from fedcommons import coding
 from fedcommons.batches import batches
 from fedcommons.datasets import Dataset
 from fedcommons.errors import StudyError
-from fedcommons.simulate import batched, draws, example_space, local_steps, models, primal
+from fedcommons.simulate import batched, draws, elements, example_space, local_steps, models, primal
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.models import mlp, model, softmax
 from fedcommons.simulate.models.perceptron_on_examples import PerceptronOnExamples
@@ -102,13 +102,13 @@ def test_a_wrong_p_scales_the_answers(blobs):
 UNEQUAL = Curve("dirichlet", 0.5, 0.5, 1.0, 3, learning_rate=0.5, prob_spread=0.4)
 
 
-def element_of(blobs, curve: Curve, **sizes: int) -> batched._Element:
+def element_of(blobs, curve: Curve, **sizes: int) -> elements.Element:
     """What the engine makes of one curve of one run."""
     data = draws.training_set(blobs, 7, seed=3, run=0)
     shared = draws.share(curve, data.labels, 4, seed=3, run=0)
-    block = batched._Block(len(data.labels), [0], 3)
+    block = elements.Block(len(data.labels), [0], 3)
     sizes = {"n_clients": 4, "n_rounds": 6, **sizes}
-    return batched._element(curve, shared, None, None, block, run=0, place=0, **sizes)
+    return elements.make_element(curve, shared, None, None, block, run=0, place=0, **sizes)
 
 
 def every_pattern(p):
@@ -240,7 +240,7 @@ def test_the_perceptrons_owner_correction_is_its_closed_form(blobs):
     ).astype(float)  # fmt: skip
     some = models.Examples(data.inputs[None], data.labels[None], blobs.inputs("test"), blobs.y_test)
     there = models.on_examples(one, some, params[None], 1)
-    found = batched._owner_share(there, params[None], 0, shared.placement)
+    found = elements.owner_share(there, params[None], 0, shared.placement)
     wanted = coding.owner_share_from_products(shared.placement, each @ each.T)
     assert np.allclose(found, wanted, rtol=1e-4)
     result = batched.simulate_block(blobs, [curve], **SIZES, runs=[0])[0]

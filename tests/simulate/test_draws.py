@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from fedcommons.simulate import draws, example_space, runner, studies
 from fedcommons.simulate.curves import Curve
@@ -68,5 +68,7 @@ def test_a_run_is_computed_on_one_thread(monkeypatch, tmp_path, blobs):
 
     original = example_space.simulate_run
     monkeypatch.setattr(example_space, "simulate_run", simulate_run)
-    runner.compute_block(study, 0)
+    with threadpool_limits(2):
+        assert {pool["num_threads"] for pool in threadpool_info()} == {2}
+        runner.compute_block(study, 0)
     assert set(seen) == {1}

@@ -10,7 +10,6 @@ block is computed whole and always of the same runs (`block_size`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import Any
 
@@ -18,15 +17,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import block_diag, csr_array
 
-from fedcommons import coding, estimators, partition
+from fedcommons import estimators
 from fedcommons.batches import batches
 from fedcommons.checks import BoolArray, FloatArray, IntArray
 from fedcommons.datasets import Dataset
-from fedcommons.placement import Placement
-from fedcommons.simulate import draws, local_steps, models
-from fedcommons.simulate.algorithms import Federation, Local
+from fedcommons.simulate import draws, elements, local_steps, models
+from fedcommons.simulate.algorithms import Local
 from fedcommons.simulate.curves import Curve
-from fedcommons.simulate.local_steps import Held
+from fedcommons.simulate.elements import Block, Element, kind_of
 from fedcommons.simulate.models import Examples, OnExamples
 from fedcommons.simulate.result import THEORY, RunResult
 from fedcommons.streams import stream
@@ -34,7 +32,6 @@ from fedcommons.streams import stream
 Float32 = npt.NDArray[np.float32]
 BLOCKS = (5, 2, 1)
 CLASS_SIZES_IN_BLOCK = 1200  # in all curves of a block: work enough to be fast
-EXAMPLES_AT_ONCE = 512  # whose gradients' norms are taken together
 NUMBERS_AT_ONCE = 1 << 20  # parameters of the models that are scored together
 
 
@@ -57,42 +54,6 @@ def remembered_bytes(curves: Sequence[Curve], n_runs: int, n_clients: int, n_par
     return states * n_runs * n_clients * n_params * np.dtype(np.float32).itemsize
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Element:
-    """One curve of one run.
-
-    Attributes:
-        run: its place in the block.
-        place: the curve's place among the curves.
-        held: (N', M) loss weights; float64, since weights of answers may be large.
-        fresh, remembered: (T, N') weights of answers.
-    """
-
-    curve: Curve
-    run: int
-    place: int
-    held: csr_array
-    fresh: FloatArray
-    remembered: FloatArray
-
-    def holds(self, client: int) -> Held:
-        row = slice(self.held.indptr[client], self.held.indptr[client + 1])
-        return Held(self.held.indices[row].astype(np.int64), self.held.data[row].astype(np.float32))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Block:
-    """What the elements of a block share: the streams, and the size of a run."""
-
-    n_examples: int  # M, of a run
-    runs: Sequence[int]
-    seed: int
-
-    def batches(self, element: _Element, t: int, client: int) -> np.random.Generator:
-        """Curves of a run draw alike: the same client with as many examples has the same batch."""
-        return stream(self.seed, "batches", self.runs[element.run], t, client)
-
-
 def simulate_block(
     dataset: Dataset,
     curves: Sequence[Curve],
@@ -112,7 +73,7 @@ def simulate_block(
         dataset.inputs("test"),
         dataset.y_test,
     )
-    block = _Block(M, runs, seed)
+    block = Block(M, runs, seed)
     correct = np.empty((R, C, T + 1), np.int32)
     moment = np.empty((R, C, T))
     het = np.empty((R, C, 3))
@@ -122,19 +83,19 @@ def simulate_block(
         n_tests = R * (T + 1) * sum(curve.model == name for curve in curves)
         model = models.on_examples(loaded, examples, initial, n_tests)
         start = model.start()
-        elements = []
+        made = []
         for r, run in enumerate(runs):
             shared = draws.share_all(curves, data[r].labels, n_clients, seed=seed, run=run)
             for k, curve in enumerate(curves):
                 if curve.model != name:
                     continue
-                element = _element(
+                element = elements.make_element(
                     curve, shared[k], model, start, block,
                     run=r, place=k, n_clients=n_clients, n_rounds=T,
                 )  # fmt: skip
-                elements.append(element)
-                het[r, k] = _heterogeneity(element, shared[k], data[r].labels)
-        for _, same in groupby(sorted(elements, key=_kind), key=_kind):
+                made.append(element)
+                het[r, k] = elements.heterogeneity(element, shared[k], data[r].labels)
+        for _, same in groupby(sorted(made, key=kind_of), key=kind_of):
             group = list(same)
             train = _Training(group, block, model)
             where, moments = (train.runs, [e.place for e in group]), np.empty((len(group), T))
@@ -164,114 +125,10 @@ def _count_correct(model: OnExamples, runs: IntArray, rounds: Iterator[Float32])
     return np.concatenate(found).T
 
 
-def _kind(element: _Element) -> tuple[Any, ...]:
-    """What elements that are trained together have in common."""
-    c = element.curve
-    remembers = estimators.ESTIMATORS[c.estimator].remembers
-    stateful = c.method.next_state is not None
-    if c.local_steps == 1 and not remembers and not stateful:
-        return ("sum", "", 1, c.batch_size, False, 0)
-    correction = c.algorithm if c.method.correction else ""
-    return ("clients", correction, c.local_steps, c.batch_size, remembers, element.held.shape[0])
-
-
-def _element(
-    curve: Curve,
-    shared: draws.Shared,
-    model: OnExamples,
-    start: Float32,
-    block: _Block,
-    *,
-    run: int,
-    place: int,
-    n_clients: int,
-    n_rounds: int,
-) -> _Element:
-    seed, number = block.seed, block.runs[run]
-
-    def shares() -> csr_array:
-        owner_share = None
-        if curve.code == "owner-corrected":
-            owner_share = _owner_share(model, start, run, shared.placement)
-        return coding.by_name(
-            curve.code,
-            shared.placement,
-            straggler_prob=curve.server_probs(n_clients),
-            owner_share=owner_share,
-        )
-
-    federation = Federation(
-        shared.owner,
-        shared.shareable,
-        n_clients,
-        curve.copies,
-        shares,
-        stream(seed, "algorithm", curve.algorithm, number),
-    )
-    held = csr_array(curve.method.hold(federation))
-    answered = draws.answered(curve, n_rounds, n_clients, seed=seed, run=number)
-    weights = curve.method.weigh(
-        estimators.ESTIMATORS[curve.estimator],
-        held,
-        answered,
-        curve.server_probs(n_clients),
-    )
-    return _Element(curve, run, place, held, weights.fresh, weights.remembered)
-
-
-def _owner_share(model: OnExamples, start: Float32, run: int, placement: Placement) -> FloatArray:
-    """`coding.best_owner_share` of every owner at the initial model: (N,)."""
-    copies, owner, N = placement.copies, placement.owner, placement.n_clients
-    none = np.zeros(N, np.float32)
-
-    def sums(examples: IntArray) -> Float32:
-        """The sum of gradients of those of the examples that each owns, (N, P)."""
-        mine = [examples[owner[examples] == i] for i in range(N)]
-        clients = [Held(m, np.full(len(m), len(m), np.float32)) for m in mine]
-        result = np.zeros((N, start.shape[1]), np.float32)
-        runs, begin = np.full(N, run), np.repeat(start[run, None], N, axis=0)
-        for now, total in local_steps.totals(model, runs, clients, begin, none):
-            result[now] = total
-        return result
-
-    def norms2(vectors: Float32) -> FloatArray:
-        return model.norms2(vectors, np.full(len(vectors), run))
-
-    shared = np.flatnonzero(copies > 0)
-    of_private, of_shared = sums(np.flatnonzero(copies == 0)), sums(shared)
-    spread = np.zeros(N)
-    for begin in range(0, len(shared), EXAMPLES_AT_ONCE):
-        some = shared[begin : begin + EXAMPLES_AT_ONCE]
-        each = model.gradients(
-            np.repeat(start[run, None], len(some), axis=0),
-            np.full(len(some), run),
-            some[:, None],
-            np.ones((len(some), 1), np.float32),
-        )
-        np.add.at(spread, owner[some], norms2(each) / copies[some])
-    private2, shared2 = norms2(of_private), norms2(of_shared)
-    cross = (norms2(of_private + of_shared) - private2 - shared2) / 2
-    return coding.best_owner_share(cross, shared2, spread)
-
-
-def _heterogeneity(
-    element: _Element, shared: draws.Shared, labels: IntArray
-) -> tuple[float, float, float]:
-    """As `draws.heterogeneity_of`; what is held decides where sharing is not the paper's."""
-    curve = element.curve
-    found = draws.heterogeneity_of(shared, labels, curve.copies)
-    if curve.method.sharing in ("none", "proportion-and-copies"):
-        return found
-    held = element.held[: shared.placement.n_clients]
-    client = np.repeat(np.arange(held.shape[0]), np.diff(held.indptr))
-    counts = partition.label_counts(labels[held.indices], client, held.shape[0])
-    return found[0], partition.mean_heterogeneity(counts), np.nan
-
-
 class _Training:
     """The rounds of elements of one kind."""
 
-    def __init__(self, group: Sequence[_Element], block: _Block, model: OnExamples) -> None:
+    def __init__(self, group: Sequence[Element], block: Block, model: OnExamples) -> None:
         self.group, self.block, self.model = group, block, model
         self.runs = np.array([element.run for element in group])
         curves = [element.curve for element in group]
@@ -279,7 +136,7 @@ class _Training:
         self.decay = np.array([c.decay for c in curves])
         self.server_rate = np.array([c.server_rate for c in curves])
         self.mu = np.array([c.mu for c in curves], np.float32)
-        kind, _, self.n_steps, self.batch_size, self.remembers, self.n_rows = _kind(group[0])
+        kind, _, self.n_steps, self.batch_size, self.remembers, self.n_rows = kind_of(group[0])
         self.method = curves[0].method
         self.step = self._one_sum if kind == "sum" else self._by_clients
         if kind == "sum":
@@ -328,7 +185,7 @@ class _Training:
         fresh = np.concatenate([e.fresh[t] for e in self.group])
         return (self.held @ fresh).astype(np.float32).reshape(len(self.group), -1)
 
-    def _batch_weights(self, element: _Element, t: int) -> Float32:
+    def _batch_weights(self, element: Element, t: int) -> Float32:
         """What each example's gradient counts, with a batch of every client: (M,)."""
         weight = np.zeros(self.block.n_examples, np.float32)
         for i in np.flatnonzero(element.fresh[t]):

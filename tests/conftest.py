@@ -1,0 +1,12 @@
+"""What holds for all tests."""
+
+import os
+import signal
+
+# Workers and the processes that tests start outnumber the cores: one thread for each.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A shell's background jobs ignore Ctrl-C, and so would the programs that tests start and interrupt.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
