@@ -7,6 +7,7 @@ import signal
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# A shell's background jobs ignore Ctrl-C, and so would the programs that tests start and interrupt.
+# A job in the background, or under nohup, ignores these; what tests start must not: they send them.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -42,6 +42,7 @@ class Estimator:
             stragglers are independent of the past (docs/deviations.md, 11).
         remembers: whether it needs the last answer of each client.
         needs_everybody: whether it waits for all answers, whoever straggles.
+        needs_p: whether its weights depend on p.
         weigh: (answered, p) -> weights, all of shape (..., N).
     """
 
@@ -49,6 +50,7 @@ class Estimator:
     unbiased: bool
     remembers: bool
     needs_everybody: bool
+    needs_p: bool
     weigh: Callable[[BoolArray, FloatArray], Weights]
 
 
@@ -72,12 +74,22 @@ def _wait_for_all(answered: BoolArray, _p: FloatArray) -> Weights:
 
 
 coded_sum = Estimator(
-    name="coded_sum", unbiased=True, remembers=False, needs_everybody=False, weigh=_coded_sum
+    name="coded_sum",
+    unbiased=True,
+    remembers=False,
+    needs_everybody=False,
+    needs_p=True,
+    weigh=_coded_sum,
 )
 """The paper's (eq. 3): sum what arrives, scaled by 1/(1 - p_i)."""
 
 memory = Estimator(
-    name="memory", unbiased=True, remembers=True, needs_everybody=False, weigh=_memory
+    name="memory",
+    unbiased=True,
+    remembers=True,
+    needs_everybody=False,
+    needs_p=True,
+    weigh=_memory,
 )
 """sum_i h_i + sum_i I_i/(1-p_i) (f_i - h_i): only the change since the last answer is noisy.
 
@@ -91,6 +103,7 @@ responder_average = Estimator(
     unbiased=False,
     remembers=False,
     needs_everybody=False,
+    needs_p=False,
     weigh=_responder_average,
 )
 """What frameworks do by default: N times the mean of the answers that arrived. Biased.
@@ -99,7 +112,12 @@ For comparison. Its mean is (1 - p^N) g if all p_i are equal; with unequal p_i i
 clients that answer more often."""
 
 wait_for_all = Estimator(
-    name="wait_for_all", unbiased=True, remembers=False, needs_everybody=True, weigh=_wait_for_all
+    name="wait_for_all",
+    unbiased=True,
+    remembers=False,
+    needs_everybody=True,
+    needs_p=False,
+    weigh=_wait_for_all,
 )
 """The ideal: gradient descent that waits for everybody, however long it takes."""
 

@@ -1,4 +1,4 @@
-"""Reading NumPy's .npz containers that others may have damaged or made."""
+"""NumPy's .npz containers: reading what others may have damaged or made, writing any names."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -50,3 +50,11 @@ def read_npz(
         zlib.error,
     ) as cause:
         raise error(f"{path} cannot be read as .npz: {cause}") from None
+
+
+def write_npz(file: IO[bytes], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Arrays under any names: `np.savez` takes them as keywords, and `file` is one of its own."""
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)

@@ -24,6 +24,13 @@ def run(*arguments: str | Path, cwd: Path | None = None) -> subprocess.Completed
     )
 
 
+def test_the_module_is_the_command():
+    module = [sys.executable, "-m", "fedcommons", "--version"]
+    said = subprocess.run(module, capture_output=True, text=True, check=False)
+    assert said.returncode == 0
+    assert said.stdout == run("--version").stdout != ""
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A small reproduction, run once."""

@@ -79,6 +79,10 @@ def test_a_placement_that_is_there(tmp_path):
         assert found["placed"][name] == pytest.approx(again[name])
     assert "as placed" in plan(*arguments)
     assert "placement and labels" in plan(*arguments[:2], code=2)
+    (tmp_path / "labels.txt").write_text("\n".join(f"{50_000 * label}" for label in labels))
+    assert json.loads(plan(*arguments, "--json")) == found
+    (tmp_path / "labels.txt").write_text("0\n1\n")
+    assert "labels must have 60 entries, got 2" in plan(*arguments, code=3)
     assert "clients must not be given with placement" in plan(*arguments, "--clients", 3, code=2)
 
 
@@ -145,6 +149,8 @@ def test_ten_thousand_unequal_sites_take_no_time(tmp_path, code):
         (("--accuracy", "0.7"), 2, "data must be given"),
         (("--sites", "/none.csv"), 3, "cannot be read"),
         (("--data", "/none.npz"), 3, "does not exist"),
+        (("--data", ""), 2, "path must be a path, got ''"),
+        (("--price-record", "1e308", "--json"), 2, "prices must give a finite cost"),
         (("--plot", "/none/plan.png"), 6, "cannot be written"),
         (("--plot", "plan.doc"), 6, "must end in"),
     ],

@@ -168,18 +168,30 @@ def test_a_study_of_hours_needs_yes_in_a_pipe(folder):
     assert not (folder / "long").exists()
 
 
-def test_on_a_terminal_a_study_of_hours_is_asked_about(folder):
+@pytest.mark.parametrize("answer", [b"n\n", b"\x04", "Ctrl-C"], ids=["no", "no answer", "Ctrl-C"])
+def test_on_a_terminal_a_study_of_hours_is_asked_about(folder, answer):
     (folder / "long.toml").write_text(LONG)
     ours, theirs = pty.openpty()
-    os.write(ours, b"n\n")
-    result = subprocess.run(
+    with subprocess.Popen(
         [COMMAND, "simulate", "long.toml", "--out", "asked"],
-        stdin=theirs, capture_output=True, text=True, cwd=folder, check=False, timeout=60,
-    )  # fmt: skip
+        stdin=theirs, stdout=theirs, stderr=theirs, cwd=folder,
+    ) as process:  # fmt: skip
+        os.close(theirs)
+        said = b""
+        while b"Run it?" not in said:
+            said += os.read(ours, 1000)
+        if answer == "Ctrl-C":
+            process.send_signal(signal.SIGINT)
+        else:
+            os.write(ours, answer)
+        with contextlib.suppress(OSError):  # the end
+            while more := os.read(ours, 1000):
+                said += more
     os.close(ours)
-    os.close(theirs)
-    assert result.returncode == 130
-    assert "Run it?" in result.stdout
+    assert process.returncode == 130
+    assert b"Traceback" not in said
+    if answer != b"n\n":
+        assert said.endswith(b"\r\nfedcommons: interrupted\r\n"), said
     assert not (folder / "asked").exists()
 
 
@@ -210,6 +222,12 @@ def test_finished_runs_of_a_tuned_study_are_not_estimated_again(folder, monkeypa
     again = run(*arguments, cwd=folder)
     assert again.returncode == 0, again.stderr
     assert again.stdout.splitlines()[-1].startswith("0 runs in")
+    n_tried = len(list((folder / "tuned-tuning" / "runs").glob("*.npz")))
+    (folder / "tuned.toml").write_text(TUNED.replace("tune = true", "tune = true\ntune_runs = 9"))
+    more = run(*arguments, cwd=folder)  # of rates that were chosen by three runs
+    assert more.returncode == 6, more.stderr
+    assert "tune_runs must be 3, by which the rates in folder tuned were chosen" in more.stderr
+    assert len(list((folder / "tuned-tuning" / "runs").glob("*.npz"))) == n_tried < 9
 
 
 def test_whoever_says_yes_is_believed(monkeypatch):
@@ -226,13 +244,30 @@ def test_whoever_says_yes_is_believed(monkeypatch):
 
 
 def test_the_estimate_is_of_the_right_size(monkeypatch):
-    study = replace(studies.paper(), rounds=10)
-    spent = {1: 3.0, 3: 5.0}  # 2 to set up, 1 a round
-    monkeypatch.setattr(estimate, "_block_seconds", lambda study, rounds: spent[rounds])
-    assert estimate.seconds(study, 7, 2, at_most=0) == (2 + 10) * 4
-    assert estimate.seconds(study, 7, 2, at_most=1e9) == 3 * 10 * 4  # a bound is enough
+    study = replace(studies.paper(), rounds=100)
+    spent = {1: 9.0}  # the first pays for imports; then 4 to set up, .25 a round
+    monkeypatch.setattr(
+        estimate, "_block_seconds", lambda study, rounds: spent.get(rounds, 4 + rounds / 4)
+    )
+    assert estimate.seconds(study, 7, 2, at_most=0) == (4 + 25) * 4
+    assert estimate.seconds(study, 7, 2, at_most=1e9) == 9 * 100 * 4  # a bound is enough
     assert estimate.seconds(study, 0, 2, at_most=0) == 0
+    assert estimate.seconds(replace(study, rounds=1), 7, 2, at_most=0) == 9 * 4
     assert estimate.in_words(60 * 60) == "60 minutes"
+
+
+def test_the_estimate_grows_with_the_rounds(folder, monkeypatch):
+    # What the processor does for this process alone: others are busy on the same machine.
+    monkeypatch.setattr(estimate.time, "perf_counter", time.process_time)
+    line = '[[grid]]\npartition = "iid"\np = 0.3\n'
+    (folder / "rounds.toml").write_text(STUDY[: STUDY.index("[[grid]]")] + line)
+    study = studies.load(folder / "rounds.toml")
+
+    def estimated(rounds):
+        return estimate.seconds(replace(study, rounds=rounds), 1, 1, at_most=0)
+
+    assert 1.3 < estimated(200_000) / estimated(100_000) < 3
+    assert estimated(10**9) > 3600
 
 
 CLUSTER = STUDY.replace("runs = 2", "runs = 60").replace("rounds = 3", "rounds = 60")

@@ -1,4 +1,5 @@
 import gzip
+import json
 import struct
 
 import numpy as np
@@ -89,6 +90,19 @@ def test_parquet_columns_may_come_in_another_order_in_the_test_file(tmp_path):
     assert dataset.x_test.tolist() == [[5.0, 6.0]]
 
 
+@pytest.mark.parametrize("index", ["__index_level_0__", "patient"])
+def test_the_index_that_pandas_writes_is_no_feature(tmp_path, index):
+    columns = {"a": [1.0, 2.0], "label": [0, 1]}
+    about = {"pandas": json.dumps({"index_columns": [index]})}
+    pq.write_table(pa.table(columns), tmp_path / "plain.parquet")
+    indexed = pa.table({**columns, index: [7, 8]})
+    pq.write_table(indexed.replace_schema_metadata(about), tmp_path / "t.parquet")
+    assert datasets.load(tmp_path / "t.parquet").x_train.tolist() == [[1.0], [2.0]]
+    of_ranges = {"pandas": json.dumps({"index_columns": [{"kind": "range", "stop": 2}]})}
+    pq.write_table(pa.table(columns).replace_schema_metadata(of_ranges), tmp_path / "r.parquet")
+    assert datasets.load(tmp_path / "r.parquet").x_train.tolist() == [[1.0], [2.0]]
+
+
 def refused(message, path, **options):
     with pytest.raises(DataError, match=message):
         datasets.load(path, **options)
@@ -116,6 +130,7 @@ def test_missing_and_foreign_files_are_named(tmp_path):
         (dict(y_test=np.array([0, -1, 2])), "y_test must be labels >= 0, got -1"),
         (dict(x_train=np.full((7, 2), np.nan)), "missing value in example 0"),
         (dict(x_train=np.array([[1, 2]] * 6 + [[1, np.inf]])), "missing value in example 6"),
+        (dict(x_train=np.full((7, 2), -1e39)), "x.npz: x_train must be at most .*, got 1e.39"),
         (dict(x_train=ARRAYS["x_train"].ravel()[:7]), r"must be \(examples, ...\)"),
         (dict(x_train=np.full((7, 2), "a")), "must be real numbers"),
         (dict(x_test=np.zeros((3, 5))), "examples of one shape"),

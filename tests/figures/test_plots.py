@@ -82,11 +82,11 @@ def test_series_are_the_rows_of_their_line():
         assert s.half_width("accuracy")[0] == pytest.approx(1.96 * 0.01, rel=1e-3)
 
 
-def drawn(kind, lines, rounds=25, runs=7):
+def drawn(kind, lines, rounds=25, runs=7, change=lambda table: table):
     """A figure's picture and series, of lines given as (label, curve)."""
     figure = Figure("f", kind, "A title", tuple(Line(*line) for line in lines))
     study = Study("tiny", (figure,), rounds=rounds, runs=runs)
-    found = series.read(figure, table_for(study, runs))
+    found = series.read(figure, change(table_for(study, runs)))
     with style.applied():
         return PLOTS[kind](figure, found), found
 
@@ -113,6 +113,24 @@ def test_curves_are_drawn_with_their_values_and_bands():
     [path] = left.collections[0].get_paths()
     assert np.isin(lower.round(6), path.vertices[:, 1].round(6)).all()
     assert left.lines[0].get_color() == right.lines[0].get_color() != left.lines[1].get_color()
+
+
+@pytest.mark.parametrize("kind", ["curves", "second-moment"])
+@pytest.mark.parametrize("zero", [("a",), ("a", "b")])
+def test_moments_that_are_0_have_no_logarithm(tmp_path, kind, zero):
+    def change(table):
+        is_zero = np.isin(table["label"].to_pylist(), zero)
+        for name in table.column_names:
+            if name.endswith("_mean") and not name.startswith("accuracy"):
+                values = np.where(is_zero, 0 * table[name].to_numpy(), table[name].to_numpy())
+                place = table.column_names.index(name)
+                table = table.set_column(place, name, pyarrow.array(values))
+        return table
+
+    lines = [("a", shared(0.1, 3, p=0.9)), ("b", shared(0.2, 3, p=0.7))]
+    picture, _ = drawn(kind, lines, change=change)
+    picture.savefig(tmp_path / "f.png")
+    assert picture.axes[-1].get_yscale() == ("linear" if len(zero) == 2 else "log")
 
 
 def test_scalar_products_are_drawn_with_their_values():

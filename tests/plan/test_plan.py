@@ -191,7 +191,7 @@ def test_what_a_placement_does_not_share_may_be_shared_if_one_says_so():
 
 @pytest.mark.parametrize(
     ("content", "found"),
-    [("0\n2\n1\n", [0, 2, 1]), ("dog\ncat\n\ndog\n", [1, 0, 1]), ("\ufeff10\n2\n", [10, 2])],
+    [("0\n2\n1\n", [0, 2, 1]), ("dog\ncat\n\ndog\n", [1, 0, 1]), ("\ufeff10\n2\n", [1, 0])],
 )
 def test_labels_are_read_line_by_line(tmp_path, content, found):
     path = tmp_path / "labels.txt"
@@ -207,6 +207,17 @@ def test_labels_are_read_from_arrays(tmp_path):
     for name in ("bad.npy", "empty.npy", "absent.txt"):
         with pytest.raises(DataError, match=name):
             plan.read_labels(tmp_path / name)
+    np.save(tmp_path / "far.npy", np.array([100_000, 0]))
+    np.testing.assert_array_equal(plan.read_labels(tmp_path / "far.npy"), [1, 0])
+    np.save(tmp_path / "some.npy", np.array([3, 3]))
+    np.testing.assert_array_equal(plan.read_labels(tmp_path / "some.npy", n_classes=4), [3, 3])
+    for limits, said in (
+        ({"n_classes": 3}, r"labels must be in \{0, ..., 2\}, got 3"),
+        ({"n_examples": 5}, "labels must have 5 entries, got 2"),
+        ({}, "must be of at least two classes, got 1"),
+    ):
+        with pytest.raises(DataError, match=said):
+            plan.read_labels(tmp_path / "some.npy", **limits)
 
 
 def test_unequal_sites_are_handled():
@@ -267,10 +278,13 @@ def test_what_a_file_of_sites_leaves_out_may_be_said(tmp_path):
     ("content", "said"),
     [
         ("", "must have a header"),
-        ("site,p,x\na,0.1,ten\n", "line 2: x must be a number, got 'ten'"),
-        ("site,p,x\na,1.5,3\nb,.5,3\n", r"straggler_prob must be in \[0, 1\)"),
-        ("site,p,x\na,.5,-3\nb,.5,3\n", "none negative"),
-        ("site,x\na,2.5\n", "counts must be whole numbers, got 2.5"),
+        ("site,p,x,y\na,0.1,ten,1\n", "line 2: x must be a number, got 'ten'"),
+        ("site,p,x,y\na,1.5,3,1\nb,.5,3,1\n", r"straggler_prob must be in \[0, 1\)"),
+        ("site,p,x,y\na,.5,-3,1\nb,.5,3,1\n", "none negative"),
+        ("site,x,y\na,2.5,1\n", "counts must be whole numbers, got 2.5"),
+        ("site,x,y\na,1e19,1\nb,1,1\n", "counts must be at most .* in all, got 1e.19"),
+        ("site,x,y\na,1e300,1\nb,1,1\n", "counts must be at most .* in all, got 1e.300"),
+        ("site,x\na,2\n", "a column for each class, at least two"),
         ("site,p,x\na,.5,3\nb,.5,3,4\n", "line 3: must have the header's 3 fields, got 4"),
         ("site,p,x\na,.5\n", "line 2: must have the header's 3 fields, got 2"),
         ("site,p,P,x\na,.5,.5,1\n", "'p' twice"),
@@ -287,6 +301,10 @@ def test_a_bad_file_of_sites_is_named(tmp_path, content, said):
 def test_mistakes_are_named():
     with pytest.raises(ArgumentError, match="price of a record"):
         plan.Prices(record=-1)
+    with pytest.raises(ArgumentError, match="prices must give a finite cost"):
+        options(prices=plan.Prices(record=1e308))
+    with pytest.raises(ArgumentError, match="rounds must be an integer in"):
+        plan.Prices(compute=0.1, rounds=10**400)
     with pytest.raises(ArgumentError, match="alpha must be given"):
         plan.sites_of("dirichlet", n_sites=3, n_classes=2, class_size=5)
     with pytest.raises(ArgumentError, match="partition must be"):

@@ -1,7 +1,9 @@
 """The batched engine gives what the plain engine gives, for whatever it is asked."""
 
+import functools
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -367,6 +369,30 @@ def make_frozen(n_classes, input_shape):
     return make_linear(n_classes, input_shape).requires_grad_(False)
 
 
+def make_lazy():
+    return torch.nn.LazyLinear(3)
+
+
+def make_exit():
+    sys.exit(3)
+
+
+class Pair(Choosy):
+    def forward(self, x):
+        return self.linear(x), x
+
+
+class Detached(Choosy):
+    def forward(self, x):
+        return self.linear(x).detach()
+
+
+class Noisy(Choosy):
+    def forward(self, x):
+        return self.linear(x + torch.randn_like(x)) + torch.randn(3)
+
+
+partly = functools.partial(make_linear, 3, (6,))
 not_callable = 3
 HERE = __name__
 
@@ -423,6 +449,28 @@ def test_a_model_that_is_no_text_has_a_source():
     assert isinstance(models.source("_struct:calcsize"), str)
 
 
+def test_the_source_of_a_model_is_where_it_is_made_and_where_it_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    Path("made_here.py").write_text("def make(width): pass\n")
+    Path("named_here.py").write_text(
+        "import functools, made_here\n"
+        "make = made_here.make\nnet = functools.partial(functools.partial(make), 8)\n"
+    )
+    made, named = Path("made_here.py").read_text(), Path("named_here.py").read_text()
+    assert models.source("made_here:make") == made
+    assert models.source("named_here:make") == f"{made}\0{named}"
+    assert models.source("named_here:net") == f"{made}\0{named}"
+    assert models.source(f"{HERE}:partly") == Path(__file__).read_text()
+
+
+def test_a_module_that_ends_the_process_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    (tmp_path / "ends_it.py").write_text("import sys\nsys.exit(3)\n")
+    with pytest.raises(StudyError, match="ends_it:net cannot be imported: SystemExit: 3"):
+        models.load("ends_it:net", (6,), 3)
+
+
 @pytest.mark.parametrize("n_examples", [FEW_EXAMPLES - 1, FEW_EXAMPLES])
 def test_a_module_has_softmax_gradients_together_and_one_by_one(n_examples):
     rng = np.random.default_rng(0)
@@ -463,6 +511,11 @@ def test_the_cnn_learns_and_takes_what_are_images(blobs):
         (f"{HERE}:make_frozen", "must have parameters to train, got none"),
         (f"{HERE}:make_wrong", "must give 3 scores for each example, one for each class"),
         (f"{HERE}:make_with_statistics", "must have no buffers"),
+        (f"{HERE}:make_lazy", "make_lazy must have parameters of known sizes"),
+        (f"{HERE}:make_exit", "make_exit cannot be made: SystemExit: 3"),
+        (f"{HERE}:Pair", "Pair must give 3 scores for each example"),
+        (f"{HERE}:Detached", "Detached must give scores that depend on its parameters"),
+        (f"{HERE}:Noisy", "Noisy must give the same scores for the same inputs"),
     ],
 )
 def test_modules_that_do_not_fit_are_named(name, message):

@@ -1,5 +1,6 @@
 """Both engines give what the plain loop gives."""
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -258,3 +259,31 @@ def _huge_task(dataset, data):
     answers = task.answers
     task.answers = lambda params, shares: 100.0 * answers(params, shares)
     return task
+
+
+@pytest.mark.parametrize(
+    ("n_curves", "sizes"),
+    [
+        (1, dict(n_clients=4, class_size=300, n_rounds=3)),  # scalar products
+        (1, dict(n_clients=4, class_size=20, n_rounds=20_000)),  # weights
+        (60, dict(n_clients=90, class_size=100, n_rounds=20)),  # shares and residuals
+    ],
+)
+def test_what_a_run_needs_is_known_before(blobs, n_curves, sizes):
+    x, y = (np.concatenate([part] * 50) for part in (blobs.x_train, blobs.y_train))
+    many = replace(blobs, x_train=x, y_train=y)
+    test = Evaluation(many)
+    curves = [Curve("iid", 0.0, 0.5, 0.4, 2, learning_rate=1 / (k + 1)) for k in range(n_curves)]
+    tracemalloc.start()
+    example_space.simulate_run(many, test, curves, **sizes, seed=0, run=0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    L = many.n_classes
+    needed = example_space.needed_bytes(
+        n_curves,
+        n_clients=sizes["n_clients"],
+        n_examples=L * sizes["class_size"],
+        n_classes=L,
+        n_rounds=sizes["n_rounds"],
+    )
+    assert peak / 3 < needed < 1.1 * peak

@@ -1,6 +1,8 @@
 """Grids of settings, rates chosen on held-out data, and curves that diverge."""
 
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +12,7 @@ from fedcommons.errors import DataError, StudyError
 from fedcommons.simulate import runner, studies, tables, tuning
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.folder import Folder
+from fedcommons.simulate.result import RunResult
 from tests.simulate.test_runner import contents, run
 
 GRID = """
@@ -96,6 +99,41 @@ def test_a_grid_is_every_combination_that_differs(folder):
     )
 
 
+UNUSED = """
+name = "unused"
+dataset = "blobs.npz"
+clients = 4
+learning_rate = 0.3
+[grid]
+partition = "iid"
+p = 0.2
+c = 0.5
+d = 2
+"""
+
+
+@pytest.mark.parametrize(
+    ("keys", "n_curves"),
+    [
+        ('assumed_p = [0.1, 0.5]\nalgorithm = ["coded_gd", "fedavg"]', 2 + 1),
+        ('assumed_p = [0.1, 0.5]\nestimator = ["memory", "responder_average"]', 2 + 1),
+        ('assumed_p = [0.1, 0.5]\nalgorithm = "stochastic_gradient_coding"\nc = 1.0', 2),
+        ('assumed_p = [0.1, 0.5]\nalgorithm = "hybrid"', 1),
+        ('code = ["equal-split", "reliability-split", "owner-corrected"]', 2),
+        ('code = ["equal-split", "reliability-split"]\np_spread = [0.0, 0.1]', 1 + 2),
+        ('code = ["equal-split", "reliability-split"]\np_spread = 0.1\nassumed_p = 0.3', 1),
+        (
+            'code = ["equal-split", "reliability-split"]\np_spread = 0.1\n'
+            'estimator = "wait_for_all"\nassumed_p = [0.1, 0.5]',
+            1,
+        ),
+    ],
+)
+def test_what_changes_nothing_is_run_once(folder, keys, n_curves):
+    text = UNUSED.replace("c = 0.5\n", "") if "c = 1" in keys else UNUSED
+    assert len(load(folder, text + keys).curves) == n_curves
+
+
 def test_lines_say_how_unequal_their_clients_are(folder):
     text = GRID.replace("mu = [0.1, 0.2]", "p_spread = [0, 0.1]")
     labels = [line.label for line in load(folder, text).figures[3].lines]
@@ -147,6 +185,29 @@ def test_blocks_workers_and_interruptions_do_not_matter(folder):
     run(replace(study, runs=2), folder / "c", workers=1)
     (folder / "c" / "runs" / "00003.npz").unlink()
     assert contents(run(study, folder / "c", workers=1)) == contents(reference)
+
+
+def slow_net(n_classes, input_shape):
+    """Its draws leave another thread time to draw between them."""
+    torch = pytest.importorskip("torch")
+    layers = []
+    for sizes in ((*input_shape, 4), (4, n_classes)):
+        layers.append(torch.nn.Linear(*sizes))
+        time.sleep(0.01)
+    return torch.nn.Sequential(*layers)
+
+
+def test_threads_of_a_worker_do_not_matter(folder):
+    pytest.importorskip("torch")
+    study = load(folder, GRID.replace('"mlp"', f'"{__name__}:slow_net"'))
+    alone = [runner.compute_block(study, block) for block in range(3)]
+    with ThreadPoolExecutor(3) as pool:
+        together = list(pool.map(lambda block: runner.compute_block(study, block), range(3)))
+    for a, b in zip(alone, together, strict=True):
+        for run_number, result in a.items():
+            for name in RunResult.names():
+                found, wanted = getattr(b[run_number], name), getattr(result, name)
+                assert np.array_equal(found, wanted, equal_nan=True), name
 
 
 def test_mixed_studies_keep_every_curve_in_its_place(folder):

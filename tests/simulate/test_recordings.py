@@ -125,6 +125,19 @@ def test_a_recording_has_its_own_figure_and_no_p_of_its_own(folder):
     assert all(np.isfinite(result.second_moment).all() for result in results.values())
 
 
+def test_recordings_of_one_name_are_told_apart_by_their_folders(folder):
+    text = STUDY.replace('"TRACE"', '["absences.csv", "a/t.csv", "A/t.csv"]')
+    for name, turn in (("a", 1), ("A", 2)):
+        (folder / name).mkdir()
+        as_csv(folder / name / "t.csv")
+        lines = (folder / name / "t.csv").read_text().splitlines(keepends=True)
+        (folder / name / "t.csv").write_text("".join(lines[turn:] + lines[1:turn]))
+    figures = [f for f in load(folder, text=text).figures if f.lines[0].curve.trace]
+    ends = [f.title.split("absences of ")[1] for f in figures]
+    assert ends == ["absences.csv", "a/t.csv", "A/t.csv"]
+    assert len({f.name for f in figures}) == 3
+
+
 def test_the_content_is_part_of_the_digest_and_the_place_is_not(folder):
     study = load(folder)
     (folder / "elsewhere").mkdir()

@@ -227,8 +227,10 @@ def test_a_study_that_its_data_cannot_feed_is_refused_before_anything_is_written
     with pytest.raises(DataError, match="every class from 0 to 3, got none of class 1"):
         runner.check_fits(study, gap)
     empty = Dataset("x", blobs.x_train, blobs.y_train, blobs.x_test[:0], blobs.y_test[:0])
-    with pytest.raises(StudyError, match="must have test examples, got none"):
+    with pytest.raises(StudyError, match=r"must have test examples, got none; .* test.parquet"):
         runner.check_fits(study, empty)
+    with pytest.raises(StudyError, match="tune must have a class with at least 6 training"):
+        runner.check_fits(replace(study, pool="tuning"), empty)
 
 
 def test_a_study_that_would_not_fit_into_memory_is_refused(study, blobs, monkeypatch):
@@ -245,6 +247,12 @@ def test_a_study_that_would_not_fit_into_memory_is_refused(study, blobs, monkeyp
     with pytest.raises(StudyError, match="model mlp must leave room in memory: with 643"):
         runner.check_fits(study, blobs)
     runner.check_fits(replace(study, figures=(replace(figure, lines=lines[:1]),)), blobs)
+
+
+def test_examples_and_rounds_that_would_not_fit_into_memory_are_refused(study, blobs):
+    runner.check_fits(study, blobs)
+    with pytest.raises(StudyError, match=r"a run must leave room in memory: with .* 1000000000 r"):
+        runner.check_fits(replace(study, rounds=10**9), blobs)
 
 
 @pytest.mark.usefixtures("study")

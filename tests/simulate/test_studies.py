@@ -79,6 +79,16 @@ def test_data_files_are_found_beside_the_study_and_are_part_of_the_digest(tmp_pa
         load(tmp_path, text)
 
 
+def test_other_data_stand_in_for_those_of_the_study(tmp_path):
+    path, there = tmp_path / "study.toml", tmp_path / "there.npz"
+    path.write_text(f'dataset = "absent.npz"\n{SMALL}')
+    there.write_bytes(b"1")
+    assert studies.load(path, data=str(there)).dataset == str(there)
+    assert studies.load(path, data="mnist").digest == load(tmp_path, SMALL).digest
+    with pytest.raises(ArgumentError, match="data must be a path, got ''"):
+        studies.load(path, data="")
+
+
 def test_figures_and_lines_can_be_chosen():
     study = paper()
     assert [f.name for f in study.only(["figure2"]).figures] == ["figure2"]

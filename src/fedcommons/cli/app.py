@@ -28,6 +28,9 @@ def main() -> None:
     except FedcommonsError as error:
         print(f"fedcommons: {error}", file=sys.stderr)
         sys.exit(exit_codes.exit_code(error))
+    except MemoryError as error:
+        print(f"fedcommons: out of memory: {str(error) or 'nothing is left'}", file=sys.stderr)
+        sys.exit(exit_codes.OUT_OF_MEMORY)
     except (KeyboardInterrupt, exit_codes.InterruptedCommand):
         print("fedcommons: interrupted", file=sys.stderr)
         sys.exit(exit_codes.INTERRUPTED)

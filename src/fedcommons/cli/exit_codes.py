@@ -14,6 +14,7 @@ from fedcommons.errors import (
 )
 
 UNEXPECTED = 1
+OUT_OF_MEMORY = 9
 INTERRUPTED = 130
 
 EXIT_CODES: dict[type[FedcommonsError], int] = {
@@ -28,7 +29,8 @@ EXIT_CODES: dict[type[FedcommonsError], int] = {
 
 HELP = (
     "Exit codes: 0 done, 1 unexpected error, 2 wrong argument, 3 data file, 4 placement file, "
-    "5 study file, 6 results folder, 7 site's store, 8 federation, 130 interrupted."
+    "5 study file, 6 results folder, 7 site's store, 8 federation, 9 out of memory, "
+    "130 interrupted."
 )
 
 

@@ -82,7 +82,7 @@ def plan(
 
         check_path(plot)
     dataset = None
-    if data:
+    if data is not None:
         from fedcommons.simulate.runner import load_dataset
 
         dataset = load_dataset(data)
@@ -97,10 +97,14 @@ def plan(
             shareable=most if "share" in given else None,
         )
     elif placement is not None and labels is not None:
-        there = Placement.load(placement), planner.read_labels(labels)
+        placed_now, n_classes = Placement.load(placement), dataset.n_classes if dataset else None
+        found_labels = planner.read_labels(
+            labels, n_examples=placed_now.n_examples, n_classes=n_classes
+        )
+        there = placed_now, found_labels
         who = planner.sites_of_placement(
             *there,
-            n_classes=dataset.n_classes if dataset else None,
+            n_classes=n_classes,
             straggler_prob=chance,
             shareable=most if "share" in given else None,
         )

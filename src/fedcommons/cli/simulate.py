@@ -34,7 +34,8 @@ def simulate(
         Path | None, typer.Option(help="Results folder; by default results/NAME.")
     ] = None,
     data: Annotated[
-        str | None, typer.Option(help="Another dataset: mnist, .npz, .parquet, an IDX folder.")
+        str | None,
+        typer.Option(help="Another dataset: mnist, .npz, a folder of Parquet or IDX files."),
     ] = None,
     workers: Workers = None,
     cluster: Annotated[
@@ -58,9 +59,7 @@ def simulate(
         return
     if study is None:
         raise ArgumentError("study must be given: a file such as --example prints")
-    chosen = studies.load(study)
-    if data is not None:
-        chosen = _on(chosen, data)
+    chosen = studies.load(study, data=data)
     chosen = replace(
         chosen,
         runs=chosen.runs if runs is None else runs,
@@ -96,12 +95,6 @@ def _example() -> str:
     return (resources.files("fedcommons.simulate") / "example.toml").read_text(encoding="utf-8")
 
 
-def _on(study: Study, data: str) -> Study:
-    if data == "mnist":
-        return replace(study, dataset="mnist", dataset_digest="")
-    return studies.with_data(study, Path(data))
-
-
 def _ask_if_long(study: Study, folder: Folder, before: Folder, workers: int | None) -> None:
     n_workers = workers or os.cpu_count() or 1
     if study.tune:
@@ -119,14 +112,20 @@ def _ask_if_long(study: Study, folder: Folder, before: Folder, workers: int | No
     words = f"this study will take about {estimate.in_words(total)} with {n_workers} processes"
     if not sys.stdin.isatty():
         raise ArgumentError(f"{words}: give --yes to run it, or fewer runs, rounds or settings")
-    if not typer.confirm(f"fedcommons: {words}. Run it?"):
+    try:
+        agreed = typer.confirm(f"fedcommons: {words}. Run it?")
+    except typer.Abort:  # Ctrl-C, or the end of the input
+        typer.echo(err=True)
+        raise exit_codes.InterruptedCommand from None
+    if not agreed:
         raise typer.Exit(exit_codes.INTERRUPTED)
 
 
 def _check_opens(folder: Folder, study: Study) -> None:
     """Refuse a folder that cannot take the study's results."""
     with folder.opened(tuning.expected(study, folder) if study.tune else study):
-        pass
+        if study.tune:
+            tuning.check_same_runs(study, folder)
 
 
 def _n_missing(study: Study, folder: Folder) -> int:

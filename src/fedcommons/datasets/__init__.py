@@ -2,6 +2,6 @@
 
 from fedcommons.datasets.dataset import Dataset
 from fedcommons.datasets.embedded import mnist
-from fedcommons.datasets.files import load
+from fedcommons.datasets.files import digest, load
 
-__all__ = ["Dataset", "load", "mnist"]
+__all__ = ["Dataset", "digest", "load", "mnist"]

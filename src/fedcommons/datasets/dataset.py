@@ -12,6 +12,8 @@ from fedcommons import checks
 from fedcommons.checks import IntArray
 from fedcommons.errors import ArgumentError, DataError
 
+LARGEST_INPUT = float(np.finfo(np.float32).max)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dataset:
@@ -87,6 +89,11 @@ def _inputs_checked(name: str, field: str, x: object) -> npt.NDArray[Any]:
     if is_float and not np.isfinite(array).all():
         row = int(np.argmin(np.isfinite(array.reshape(len(array), -1)).all(axis=1)))
         raise DataError(f"{name}: {field} must be finite, got a missing value in example {row}")
+    if is_float and np.abs(array).max(initial=0) > LARGEST_INPUT:
+        raise DataError(
+            f"{name}: {field} must be at most {LARGEST_INPUT:.2g} in size, as models compute in "
+            f"float32, got {np.abs(array).max():g}"
+        )
     return array
 
 

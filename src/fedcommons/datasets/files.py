@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import os
 import zlib
 from pathlib import Path
@@ -15,6 +16,7 @@ from fedcommons import checks
 from fedcommons.datasets.dataset import Dataset
 from fedcommons.errors import DataError
 from fedcommons.npz import read_npz
+from fedcommons.parquet import index_columns
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 IDX_PREFIXES = {
@@ -38,9 +40,9 @@ def load(
     - `data.npz`: the arrays x_train, y_train, x_test and y_test.
     - a folder of IDX files as MNIST has them (train-images..., train-labels..., t10k-images...,
       t10k-labels...), plain or .gz.
-    - `train.parquet`: the column `label` and numeric feature columns, in the file's order. `test`
-      names a second such file; without it the test split is empty. A folder with train.parquet
-      and test.parquet serves as well.
+    - `train.parquet`: the column `label` and numeric feature columns, in the file's order, without
+      the index that pandas writes. `test` names a second such file; without it the test split is
+      empty. A folder with train.parquet and test.parquet serves as well.
 
     Args:
         name: how to call it; by default the path's last part.
@@ -63,6 +65,18 @@ def load(
     if path.suffix == ".npz":
         return Dataset(name, **read_npz(path, ARRAYS, DataError))
     raise DataError(f"dataset must be .npz, .parquet or a folder of IDX files, got {path}")
+
+
+def digest(path: Path) -> str:
+    """The SHA-256 of a data file, or of the files of a folder in the order of their names."""
+    if not path.exists():
+        raise DataError(f"dataset {path} does not exist")
+    found = hashlib.sha256()
+    for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+        if file.is_file():
+            with file.open("rb") as content:
+                found.update(hashlib.file_digest(content, "sha256").digest())
+    return found.hexdigest()
 
 
 def _from_idx_folder(name: str, folder: Path) -> Dataset:
@@ -121,7 +135,8 @@ def _parquet_split(
     names = table.column_names
     if label not in names:
         raise DataError(f"{path} must have the label column {label!r}, got {names[:20]}")
-    features = columns or [column for column in names if column != label]
+    left_out = {label, *index_columns(table.schema)}
+    features = columns or [column for column in names if column not in left_out]
     absent = [column for column in features if column not in names]
     if absent or not features:
         raise DataError(f"{path} must have feature columns {absent or '(any)'}, got {names[:20]}")

@@ -34,12 +34,13 @@ def curves(figure: Figure, series: list[Series]) -> Picture:
     picture = Picture(figsize=(style.FULL_WIDTH, height), layout="constrained")
     axes = picture.subplots(2, len(by_p), sharex=True, sharey="row", squeeze=False)
     last = len(series[0].mean("accuracy")) - 1
+    log_below = _on_log_axis(axes[1, 0], series, "second_moment")
     for (top, bottom), (p, group) in zip(axes.T, by_p.items(), strict=True):
         for s in sorted(group, key=lambda s: s.reference):  # references on top
             rounds = np.isfinite(s.mean("second_moment"))
             for panel, name, log, x in (
                 (top, "accuracy", False, np.arange(last + 1)),
-                (bottom, "second_moment", True, np.flatnonzero(rounds)),
+                (bottom, "second_moment", log_below, np.flatnonzero(rounds)),
             ):
                 style.band(
                     panel,
@@ -53,7 +54,6 @@ def curves(figure: Figure, series: list[Series]) -> Picture:
         top.set_title(f"p = {p:g}")
         top.set_xlim(0, last)
         bottom.set_xlabel("communication round")
-        bottom.set_yscale("log")
         bottom.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     lowest = min(np.nanmin(s.mean("accuracy")[min(3, last) :]) for s in series)
     axes[0, 0].set_ylim(bottom=max(0.0, np.floor(lowest * 20) / 20 - 0.02))
@@ -148,26 +148,35 @@ def second_moment(figure: Figure, series: list[Series]) -> Picture:
     labels = list(dict.fromkeys(s.label for s in series))
     picture = Picture(figsize=(style.FULL_WIDTH, 4.4), layout="constrained")
     axes = picture.subplots(2, len(columns), sharex=True, sharey="row", squeeze=False)
+    parts = (
+        (("second_moment", MEASURED), ("second_moment_exact", EXPECTED)),
+        (
+            ("reduction", MEASURED),
+            ("reduction_expected", EXPECTED),
+            ("remark_bound", REMARK),
+            ("theorem2_bound", THEOREM),
+        ),
+    )
+    logs = [
+        _on_log_axis(row[0], series, *(name for name, _ in names))
+        for row, names in zip(axes, parts, strict=True)
+    ]
     for (top, bottom), (title, group) in zip(axes.T, columns, strict=True):
-        for s in group:
-            for panel, name, look in (
-                (top, "second_moment", MEASURED),
-                (top, "second_moment_exact", EXPECTED),
-                (bottom, "reduction", MEASURED),
-                (bottom, "reduction_expected", EXPECTED),
-                (bottom, "remark_bound", REMARK),
-                (bottom, "theorem2_bound", THEOREM),
-            ):
-                x = np.flatnonzero(np.isfinite(s.mean(name)))
-                style.band(
-                    panel, x, s.mean(name)[x], s.half_width(name)[x],
-                    look.colour or style.colour(s.label, labels),
-                    log=True, linestyle=look.dashes, linewidth=1.0,
-                )  # fmt: skip
+        drawn = [
+            (s, panel, name, look, log)
+            for s in group
+            for panel, names, log in zip((top, bottom), parts, logs, strict=True)
+            for name, look in names
+        ]
+        for s, panel, name, look, log in drawn:
+            x = np.flatnonzero(np.isfinite(s.mean(name)))
+            style.band(
+                panel, x, s.mean(name)[x], s.half_width(name)[x],
+                look.colour or style.colour(s.label, labels),
+                log=log, linestyle=look.dashes, linewidth=1.0,
+            )  # fmt: skip
         top.set_title(title)
         bottom.set_xlabel("communication round")
-        top.set_yscale("log")
-        bottom.set_yscale("log")
         bottom.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes[0, 0].set_ylabel(r"second moment $|\hat g|^2$")
     axes[1, 0].set_ylabel("reduction of it")
@@ -184,6 +193,14 @@ def second_moment(figure: Figure, series: list[Series]) -> Picture:
     picture.legend(handles=keys, loc="outside upper center", ncols=4)
     _footer(picture, figure, series)
     return picture
+
+
+def _on_log_axis(axes: Axes, series: list[Series], *names: str) -> bool:
+    """Make the axis logarithmic, also for those that share it, if anything can be drawn on it."""
+    positive = any((s.mean(name) > 0).any() for s in series for name in names)
+    if positive:
+        axes.set_yscale("log")
+    return positive
 
 
 class _Look(NamedTuple):

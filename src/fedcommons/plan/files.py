@@ -17,10 +17,13 @@ from fedcommons.plan.sites import C, P, Sites
 RESERVED = ("site", "p", "c")
 
 
-def read_labels(path: str | os.PathLike[str]) -> IntArray:
+def read_labels(
+    path: str | os.PathLike[str], *, n_examples: int | None = None, n_classes: int | None = None
+) -> IntArray:
     """The class of each example, in order: a .npy file of integers, or a line of text for each.
 
-    Lines that are not all integers are names of classes, which are numbered in sorted order.
+    Lines that are not all integers are names of classes, which are numbered in sorted order. With
+    `n_classes` integers are the classes of a dataset, else those that occur are numbered anew.
     """
     path = checks.path("labels", path)
     try:
@@ -36,9 +39,16 @@ def read_labels(path: str | os.PathLike[str]) -> IntArray:
     except (OSError, EOFError, ValueError, OverflowError) as error:
         raise DataError(f"labels {path} cannot be read: {error}") from None
     try:
-        return checks.labels(found)[0]
+        labels = checks.labels(found, n_classes)[0]
+        checks.same_length("labels", labels, n_examples)
     except ArgumentError as error:
         raise DataError(f"labels {path}: {error}") from None
+    if n_classes is not None:
+        return labels
+    occurring, renumbered = np.unique(labels, return_inverse=True)
+    if len(occurring) < 2:
+        raise DataError(f"labels {path} must be of at least two classes, got {len(occurring)}")
+    return renumbered
 
 
 def read_sites(
@@ -56,8 +66,10 @@ def read_sites(
     header, lines = _read_table(path)
     columns = {name.lower(): k for k, name in enumerate(header) if name.lower() in RESERVED}
     classes = [k for k, name in enumerate(header) if name.lower() not in RESERVED]
-    if not classes:
-        raise DataError(f"sites {path} must have a column for each class, got {header}")
+    if len(classes) < 2:
+        raise DataError(
+            f"sites {path} must have a column for each class, at least two, got {header}"
+        )
 
     def number(line: int, fields: list[str], column: int) -> float:
         try:

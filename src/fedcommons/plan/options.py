@@ -29,7 +29,7 @@ class Prices:
     def __post_init__(self) -> None:
         checks.real("price of a record", self.record, low=0)
         checks.real("price of computing on a record", self.compute, low=0)
-        checks.integer("rounds", self.rounds, low=0)
+        checks.integer("rounds", self.rounds, low=0, high=checks.LARGEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +170,13 @@ class _Scale:
         variance: float,
         moved: float,
     ) -> Option:
+        cost = moved * (self.prices.record + self.prices.compute * self.prices.rounds)
+        if not np.isfinite(cost):
+            raise ArgumentError(
+                f"prices must give a finite cost, got {self.prices.record:g} for each of {moved:g} "
+                f"records and {self.prices.compute:g} for computing on one, in "
+                f"{self.prices.rounds} rounds"
+            )
         return Option(
             part=part,
             proportion=proportion,
@@ -180,7 +187,7 @@ class _Scale:
             second_moment=self.full + variance,
             moved=moved,
             extra_compute=moved / self.sites.n_examples,
-            cost=moved * (self.prices.record + self.prices.compute * self.prices.rounds),
+            cost=cost,
         )
 
 

@@ -15,6 +15,7 @@ from fedcommons.streams import stream
 
 DIRICHLET_DRAWS = 8
 P, C = 0.5, 0.5  # where nothing is said
+MOST_EXAMPLES = 2**53 - 1  # whole numbers up to here are exact as floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,6 +44,10 @@ class Sites:
             raise ArgumentError(
                 f"counts must be examples of each class at each site, (sites, classes), at least "
                 f"one in all and none negative, got shape {np.shape(self.counts)}"
+            )
+        if counts.sum() > MOST_EXAMPLES:
+            raise ArgumentError(
+                f"counts must be at most {MOST_EXAMPLES} in all, got {counts.sum():g}"
             )
         if (counts != np.rint(counts)).any():
             wrong = counts[counts != np.rint(counts)][0]

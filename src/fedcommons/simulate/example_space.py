@@ -31,6 +31,17 @@ Value = TypeVar("Value")
 ROUNDS_AT_ONCE = 17  # whose statistics are computed together: large products
 
 
+def needed_bytes(
+    n_curves: int, *, n_clients: int, n_examples: int, n_classes: int, n_rounds: int
+) -> int:
+    """What a run's large arrays take, at least: scalar products, shares, weights, residuals."""
+    of_pair = 4 + 8 + 4  # products of inputs, of gradients, and on the way to them
+    of_round = 8 + 4  # a weight as it is computed, and as it is kept
+    of_class = 4 * (6 + min(n_rounds, ROUNDS_AT_ONCE))
+    of_example = 8 * n_clients + of_round * n_rounds + of_class * n_classes
+    return n_examples * (of_pair * n_examples + n_curves * of_example)
+
+
 def simulate_run(
     dataset: Dataset,
     test: Evaluation,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -44,15 +45,21 @@ def figures(found: list[Curve], *, tune: bool) -> list[tuple[str, str, list[tupl
         for field in CURVE_KEYS.values()
         if field not in ignored and len({getattr(curve, field) for curve in found}) > 1
     ]
+    traces = Counter(Path(trace).name for trace in {curve.trace for curve in found})
+    names: Counter[str] = Counter()
     result = []
     for group in by_setting.values():
-        title = _title(group[0])
-        name = re.sub(r"[^a-z0-9.]+", "-", title.lower().replace("α", "alpha")).strip("-")
-        result.append((name[:100], title, [(_label(curve, varying), curve) for curve in group]))
+        title = _title(group[0], traces)
+        name = re.sub(r"[^a-z0-9.]+", "-", title.lower().replace("α", "alpha")).strip("-")[:100]
+        names[name] += 1
+        if names[name] > 1:  # titles that differ in what a name leaves out
+            name = f"{name}-{names[name]}"
+        result.append((name, title, [(_label(curve, varying), curve) for curve in group]))
     return result
 
 
-def _title(curve: Curve) -> str:
+def _title(curve: Curve, traces: Mapping[str, int]) -> str:
+    """A figure's title; `traces` says how many recordings have a file name."""
     words = [curve.model]
     words.append(
         f"Dirichlet α = {curve.alpha:g}" if curve.partition == "dirichlet" else curve.partition
@@ -60,7 +67,8 @@ def _title(curve: Curve) -> str:
     if curve.stragglers == "markov":
         words.append(f"absences of {curve.mean_absence:g} rounds")
     if curve.stragglers == "recorded":
-        words.append(f"absences of {Path(curve.trace).name}")
+        name = Path(curve.trace).name
+        words.append(f"absences of {name if traces[name] == 1 else curve.trace}")
     return ", ".join(words)
 
 

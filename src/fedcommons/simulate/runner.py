@@ -41,6 +41,10 @@ from fedcommons.tasks.softmax import SoftmaxRegression
 HELD_OUT = 6  # one of so many training examples is held out to choose rates on
 TUNING_RUNS = 1_000_000  # the number of the first run that rates are tuned on
 
+# torch's generator and BLAS's number of threads are the process's: one block at a time in it, also
+# where a cluster's worker has several threads.
+_computing = threading.Lock()
+
 
 def run_study(
     study: Study,
@@ -153,12 +157,22 @@ def _end_with_parent(parent: int) -> None:
 def check_fits(study: Study, dataset: Dataset) -> None:
     """Refuse a study that its dataset cannot feed, before anything is written."""
     if not len(dataset.y_test):
-        raise StudyError(f"dataset {study.dataset} must have test examples, got none")
+        if study.pool == "tuning":
+            raise StudyError(
+                f"tune must have a class with at least {HELD_OUT} training examples, one of so "
+                f"many is held out, got fewer of each in dataset {study.dataset}"
+            )
+        raise StudyError(
+            f"dataset {study.dataset} must have test examples, got none; Parquet files must be a "
+            "folder with train.parquet and test.parquet"
+        )
     if len(np.unique(dataset.y_train)) < 2:
         raise DataError(f"dataset {study.dataset} must have at least two classes, got one")
     for name in sorted({curve.model for curve in study.curves}):
         model = models.load(name, dataset.x_train.shape[1:], dataset.n_classes)
-        _check_memory(study, name, len(model.initial(rng=stream(study.seed, "model", 0))))
+        n_params = len(model.initial(rng=stream(study.seed, "model", 0)))
+        _check_memory_of_clients(study, name, n_params)
+    _check_memory_of_examples(study, dataset)
     sizes = np.bincount(dataset.y_train, minlength=dataset.n_classes)
     label = int(sizes.argmin())
     if study.class_size and not sizes[label]:
@@ -173,19 +187,45 @@ def check_fits(study: Study, dataset: Dataset) -> None:
         )
 
 
-def _check_memory(study: Study, model: str, n_params: int) -> None:
+def _check_memory_of_clients(study: Study, model: str, n_params: int) -> None:
     """Refuse what would remember more of its clients than this machine can hold."""
     curves = [curve for curve in study.batched_curves if curve.model == model]
     needed = batched.remembered_bytes(curves, study.block_size, study.clients, n_params)
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if needed > there:
+    if needed > _machine_bytes():
         raise StudyError(
             f"model {model} must leave room in memory: with {n_params} parameters and "
             f"{study.clients} clients its {len(curves)} curves would remember "
-            f"{needed / 1e9:.1f} GB of this machine's {there / 1e9:.1f} GB (memory and scaffold "
-            "keep an answer of every client); take fewer clients, or such curves in studies of "
-            "their own"
+            f"{needed / 1e9:.1f} GB of this machine's {_machine_bytes() / 1e9:.1f} GB (memory and "
+            "scaffold keep an answer of every client); take fewer clients, or such curves in "
+            "studies of their own"
         )
+
+
+def _check_memory_of_examples(study: Study, dataset: Dataset) -> None:
+    """Refuse more examples, rounds and curves in example space than this machine can hold."""
+    n_curves = len(study.curves) - len(study.batched_curves)
+    if study.engine == "primal" or not n_curves:
+        return
+    all_examples = len(dataset.y_train)
+    n_examples = study.class_size * dataset.n_classes if study.class_size else all_examples
+    needed = example_space.needed_bytes(
+        n_curves,
+        n_clients=study.clients,
+        n_examples=n_examples,
+        n_classes=dataset.n_classes,
+        n_rounds=study.rounds,
+    )
+    if needed > _machine_bytes():
+        raise StudyError(
+            f"a run must leave room in memory: with {n_examples} examples, {study.clients} "
+            f"clients, {study.rounds} rounds and {n_curves} curves it would take "
+            f"{needed / 1e9:.1f} GB of this machine's {_machine_bytes() / 1e9:.1f} GB; take fewer "
+            'of them, or engine = "batched"'
+        )
+
+
+def _machine_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def load_dataset(name: str) -> Dataset:
@@ -250,7 +290,8 @@ def compute_block(study: Study, block: int) -> dict[int, RunResult]:
     # One BLAS thread: runs are what is parallel, and the numbers must not depend on the machine's
     # idea of how many threads to use.
     # A curve may overflow: it is marked as diverged, and the others go on.
-    with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+    quiet = np.errstate(over="ignore", invalid="ignore", divide="ignore")
+    with _computing, threadpool_limits(1), quiet:
         dataset = study_data(study)
         together = study.batched_curves
         apart = tuple(curve for curve in study.curves if curve not in together)

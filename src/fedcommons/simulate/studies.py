@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from fedcommons import checks
-from fedcommons.errors import ArgumentError, DataError, StudyError
+from fedcommons import checks, datasets
+from fedcommons.errors import ArgumentError, StudyError
 from fedcommons.simulate import batched, grids, models, recordings, written_curves
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.written_curves import CURVE_KEYS, choices, known_keys
@@ -235,8 +235,8 @@ def from_dict(content: Any) -> Study:
         raise StudyError(f"the recorded study cannot be read: {error}") from None
 
 
-def load(path: str | os.PathLike[str]) -> Study:
-    """Read a study file."""
+def load(path: str | os.PathLike[str], *, data: str | None = None) -> Study:
+    """Read a study file; with `data`, a name or a path, on that dataset instead of its own."""
     try:
         content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -249,14 +249,14 @@ def load(path: str | os.PathLike[str]) -> Study:
         raise StudyError(f"study {path}: {error}") from None
     beside = Path(path).parent  # what files are relative to
     study = _with_traces(study, beside)
-    if study.dataset == "mnist":
-        return study
-    return with_data(study, beside / study.dataset)
+    if (study.dataset if data is None else data) == "mnist":
+        return replace(study, dataset="mnist")
+    return with_data(study, beside / study.dataset if data is None else checks.path("data", data))
 
 
 def with_data(study: Study, path: Path) -> Study:
     """The study on the dataset at this path."""
-    return replace(study, dataset=str(path.resolve()), dataset_digest=_content_digest(path))
+    return replace(study, dataset=str(path.resolve()), dataset_digest=datasets.digest(path))
 
 
 def _with_traces(study: Study, beside: Path) -> Study:
@@ -355,18 +355,6 @@ def _version(package: str) -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return "none"
-
-
-def _content_digest(path: Path) -> str:
-    """The SHA-256 of a data file, or of the files of a folder in the order of their names."""
-    if not path.exists():
-        raise DataError(f"dataset {path} does not exist")
-    digest = hashlib.sha256()
-    for file in sorted(path.iterdir()) if path.is_dir() else [path]:
-        if file.is_file():
-            with file.open("rb") as content:
-                digest.update(hashlib.file_digest(content, "sha256").digest())
-    return digest.hexdigest()
 
 
 def _figure(entry: Mapping[str, Any], shared: Mapping[str, Any]) -> Figure:

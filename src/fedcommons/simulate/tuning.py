@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fedcommons.errors import ResultsError
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.folder import Folder
 from fedcommons.simulate.studies import Line, Study
@@ -92,6 +93,17 @@ def expected(study: Study, folder: Folder) -> Study:
         if rates.items() <= tried and {line for line, _ in tried} <= rates.keys():
             return with_rates(study, rates)
     return untuned(study)
+
+
+def check_same_runs(study: Study, folder: Folder) -> None:
+    """Refuse other tuning runs than those by which the rates of a folder's results were chosen."""
+    if (folder.path / "run.json").exists() and any(folder.runs.glob("*.npz")):
+        before = folder.study().tune_runs
+        if before != study.tune_runs:
+            raise ResultsError(
+                f"tune_runs must be {before}, by which the rates in folder {folder.path} were "
+                f"chosen, got {study.tune_runs}; choose another folder with --out, or remove it"
+            )
 
 
 def _without_rate(curve: Curve) -> Curve:

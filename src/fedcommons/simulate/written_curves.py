@@ -8,7 +8,8 @@ from typing import Any, get_type_hints
 
 from fedcommons.errors import ArgumentError, StudyError
 from fedcommons.estimators import ESTIMATORS
-from fedcommons.simulate.algorithms import ALGORITHMS
+from fedcommons.simulate.algorithms import ALGORITHMS, Algorithm
+from fedcommons.simulate.algorithms.algorithm import estimated
 from fedcommons.simulate.curves import Curve
 
 CURVE_KEYS = {  # key in the file -> field of a curve
@@ -96,8 +97,18 @@ def _leave_out_what_has_no_use(fields: dict[str, Any]) -> None:
             without.append("copies")
         if not algorithm.estimators:
             without += ["code", "estimator", "warm"]
+        if not _needs_p(fields, algorithm):
+            without.append("assumed_prob")
     for field in without:
         fields.pop(field, None)
+
+
+def _needs_p(fields: Mapping[str, Any], algorithm: Algorithm) -> bool:
+    """Whether it matters which p the server assumes."""
+    estimator = ESTIMATORS.get(fields.get("estimator", "coded_sum"))
+    splits = algorithm.estimators and fields.get("code") == "reliability-split"
+    scales = algorithm.weigh is estimated and (estimator is None or estimator.needs_p)
+    return splits or scales
 
 
 def simplest(choice: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,6 +117,9 @@ def simplest(choice: Mapping[str, Any]) -> dict[str, Any]:
     estimator = ESTIMATORS.get(result.get("estimator", "coded_sum"))
     if estimator is not None and not estimator.remembers:
         result.pop("warm", None)
+    known_to_differ = result.get("p_spread") or result.get("stragglers") == "recorded"
+    if result.get("code") == "reliability-split" and ("assumed_p" in result or not known_to_differ):
+        result.pop("code")  # for clients alike in p it is the equal split
     algorithm = ALGORITHMS.get(result.get("algorithm", "coded_gd"))
     both = algorithm is not None and algorithm.sharing == "proportion-and-copies"
     if both and not (result.get("c") and result.get("d")):

@@ -84,11 +84,21 @@ def on_examples(model: Model, examples: Examples, initial: Float32, n_tests: int
 
 
 def source(name: str) -> str:
-    """The text of the file that defines a model by import path: part of a study's digest."""
-    module = sys.modules.get(str(getattr(_imported(name), "__module__", "")))
-    file = getattr(module, "__file__", None)
+    """The text of the files that define a model by import path: part of a study's digest.
+
+    That of the module in the path, and where it only passes on what another defines, that too.
+    """
+    factory = inspect.unwrap(_imported(name))
+    while isinstance(factory, functools.partial):
+        factory = inspect.unwrap(factory.func)
+    modules = [str(getattr(factory, "__module__", "")), name.split(":")[0]]
+    files = [getattr(sys.modules.get(module), "__file__", None) for module in modules]
     try:  # one that is no text is refused when it is made
-        return Path(file).read_text(encoding="utf-8", errors="replace") if file else ""
+        return "\0".join(
+            Path(file).read_text(encoding="utf-8", errors="replace")
+            for file in dict.fromkeys(files)
+            if file
+        )
     except OSError as error:
         raise StudyError(f"model {name} cannot be read: {error}") from None
 
@@ -101,7 +111,7 @@ def _imported(name: str) -> Callable[..., Any]:
         sys.path.append(here)
     try:
         found = getattr(importlib.import_module(module_name), attribute)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise StudyError(
             f"model {name} cannot be imported: {type(error).__name__}: {error}"
         ) from None
@@ -123,7 +133,7 @@ def _reported(factory: Callable[..., Any], name: str) -> Callable[..., Any]:
     def make() -> Any:
         try:
             return factory()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise StudyError(
                 f"model {name} cannot be made: {type(error).__name__}: {error}"
             ) from None

@@ -46,6 +46,11 @@ class TorchModel:
         torch.set_num_threads(1)  # runs are what is parallel
         self.make, self.input_shape, self.name = make, input_shape, name
         self.module = self._fresh(0)
+        if any(map(torch.nn.parameter.is_lazy, self.module.parameters())):
+            raise StudyError(
+                f"model {name} must have parameters of known sizes: lazy modules get theirs from "
+                "the first inputs; factory(n_classes, input_shape) is told them"
+            )
         self.names = [key for key, _ in self.module.named_parameters()]
         self.tensors = [p.shape for p in self.module.parameters()]
         self.trained = np.concatenate(
@@ -80,17 +85,31 @@ class TorchModel:
     def _check_output(self, n_classes: int) -> None:
         import torch
 
+        x = torch.linspace(0, 0.9, 2 * math.prod(self.input_shape))  # as scaled bytes are
+        params = torch.cat([p.detach().ravel() for p in self.module.parameters()]).requires_grad_()
         try:
             with torch.no_grad():
-                scores = self.module(torch.zeros(2, *self.input_shape))
+                scores, again = (self.module(x.reshape(2, *self.input_shape)) for _ in range(2))
+            trained = self._forward(params, x)
         except Exception as error:
             raise StudyError(
                 f"model {self.name} cannot take inputs of shape {self.input_shape}: {error}"
             ) from None
-        if tuple(scores.shape) != (2, n_classes):
+        got = tuple(scores.shape) if isinstance(scores, torch.Tensor) else type(scores)
+        if got != (2, n_classes):
             raise StudyError(
                 f"model {self.name} must give {n_classes} scores for each example, one for each "
-                f"class, got shape {tuple(scores.shape)} for 2 examples"
+                f"class, got shape {got} for 2 examples"
+            )
+        if not torch.equal(scores.nan_to_num(), again.nan_to_num()):
+            raise StudyError(
+                f"model {self.name} must give the same scores for the same inputs, got others the "
+                "second time: it draws random numbers in forward, which no seed would bring back"
+            )
+        if not trained.requires_grad:
+            raise StudyError(
+                f"model {self.name} must give scores that depend on its parameters: their gradient "
+                "is cut off (detach, no_grad), and nothing would be trained"
             )
 
     def _fresh(self, seed: int) -> nn.Module:
