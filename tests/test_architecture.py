@@ -10,8 +10,8 @@ import pytest
 import fedcommons
 
 ROOT = Path(fedcommons.__file__).parent
-ROOMS = ["simulate", "federate", "plan", "flower", "figures", "cli"]  # what is not here: a concept
-LEVEL = {"simulate": 1, "federate": 1, "plan": 1, "flower": 1, "figures": 2, "cli": 3}
+ROOMS = [["simulate", "federate", "plan", "flower"], ["figures"], ["cli", "__main__"]]
+LEVEL = {room: k for k, rooms in enumerate(ROOMS, 1) for room in rooms}  # else: a concept, 0
 HEAVY = ("torch", "flwr", "matplotlib", "pyarrow", "typer", "rich", "pandas")
 
 

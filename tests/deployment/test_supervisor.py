@@ -88,7 +88,7 @@ def test_what_ignores_being_asked_is_killed(tmp_path):
     start = time.monotonic()
     process.stop(grace=0.5)
     assert process.exit_code() == -9
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 60
 
 
 def test_waiting_has_an_end():

@@ -36,6 +36,8 @@ def offers(draw, federation: str = "hospitals", who: Identity = WHO[0], site: st
         n,
         draw(st.integers(0, n)),
         draw(st.integers(17, 2**40)),
+        draw(st.sampled_from(["", "bool 1", "float32 28x28", "int8 3x2x1x5"])),
+        draw(hexadecimal(16) | st.just("")),
         draw(hexadecimal(32)),
         draw(st.integers(0, 2**40)),
         draw(hexadecimal(32) | st.just("")),
@@ -119,8 +121,8 @@ def test_a_commit_comes_out_as_it_went_in(commit):
 def some_epoch(n_sites: int = 3) -> Epoch:
     signed = [
         Offer(
-            "hospitals", name, who.name, 7, 8, fresh_epoch_key()[0].hex(), 10, 6, 40, "ab" * 32,
-            0, "",
+            "hospitals", name, who.name, 7, 8, fresh_epoch_key()[0].hex(), 10, 6, 40,
+            "float32 6", "", "ab" * 32, 0, "",
         ).signed(who)
         for name, who in zip("abcde"[:n_sites], WHO, strict=False)
     ]  # fmt: skip
@@ -250,6 +252,13 @@ def changed_offer(**changes: Any) -> bytes:
         {"identity": ""},
         {"key": "ab" * 31},
         {"manifest": ""},
+        {"layout": "float32"},
+        {"layout": "float32 6\n"},
+        {"layout": "float32 " + "9" * 30},
+        {"layout": "float32 1" + "x1" * 80},
+        {"layout": None},
+        {"columns": "age"},
+        {"columns": "ab" * 32},
     ],
     ids=str,
 )

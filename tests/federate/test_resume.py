@@ -1,9 +1,11 @@
 """Whatever ended a run, the next one goes on where it was."""
 
 import dataclasses
+import errno
 import os
 import shutil
 import signal
+import stat
 
 import numpy as np
 import pytest
@@ -174,6 +176,16 @@ def test_a_damaged_file_is_named(tiny, file, content):
         tiny.run(2)
 
 
+def test_a_damaged_checkpoint_of_another_training_is_passed_over(tiny, caplog):
+    tiny.run(1)
+    path = next(tiny.state_dir.glob("epoch1-*/checkpoint.npz"))
+    path.write_bytes(b"nothing")
+    tiny.run(1, estimator="memory")
+    assert f"{path} is damaged" in caplog.text
+    with pytest.raises(FederationError, match=f"{path} is damaged"):
+        tiny.run(2)
+
+
 def test_a_checkpoint_that_lacks_something_is_damaged(tiny):
     tiny.run(1)
     path = next(tiny.state_dir.glob("epoch1-*/checkpoint.npz"))
@@ -187,6 +199,40 @@ def test_a_half_written_file_of_a_dead_process_does_not_count(tiny):
     tiny.run(1)
     (tiny.state_dir / "commits" / ".00009-00000.json.part").write_bytes(b"{")
     assert np.isfinite(tiny.run(2)).all()
+
+
+@pytest.mark.parametrize("call", ["fsync", "fchmod"])
+def test_a_full_disk_is_said_with_the_file_and_leaves_nothing_behind(tiny, monkeypatch, call):
+    expected = tiny.run(1)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, full)
+        grid = tiny.grid()
+        with tiny.shared(grid) as federation:
+            path = next(tiny.state_dir.glob("epoch1-*")) / "checkpoint.npz"
+            with pytest.raises(FederationError, match=f"{path} cannot be written: No space left"):
+                train(federation, grid, 2)
+    assert not list(tiny.state_dir.rglob(".*.part"))
+    assert tiny.run(1).tobytes() == expected.tobytes()  # the last round is still there
+
+
+def test_only_its_owner_may_read_what_the_server_keeps(tiny):
+    before = os.umask(0o022)
+    try:
+        tiny.state_dir.mkdir(parents=True)
+        tiny.state_dir.chmod(0o750)  # of the operator's own making: left as it is
+        tiny.run(1)
+        durable.Lock(tiny.folder / "new").release()
+    finally:
+        os.umask(before)
+    modes = {p: stat.S_IMODE(p.stat().st_mode) for p in tiny.state_dir.rglob("*")}
+    assert {modes[path] for path in modes if path.is_dir()} == {0o700}
+    assert {modes[path] for path in modes if path.is_file()} == {0o600}
+    assert stat.S_IMODE(tiny.state_dir.stat().st_mode) == 0o750
+    assert stat.S_IMODE((tiny.folder / "new").stat().st_mode) == 0o700
 
 
 def test_the_newest_commit_is_found_beyond_five_digits(tiny):

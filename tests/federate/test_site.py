@@ -11,6 +11,7 @@ from fedcommons.errors import StoreError
 from fedcommons.federate import chunks, envelope, packing
 from fedcommons.federate.commits import Commit
 from fedcommons.federate.envelope import Context, federation_digest
+from fedcommons.federate.example_layout import digest_of_columns
 from fedcommons.federate.keys import Identity, fresh_epoch_key
 from fedcommons.federate.own_rows import Shareable
 from fedcommons.federate.packing import Examples
@@ -20,6 +21,7 @@ from fedcommons.federate.refusals import (
     CommitRefused,
     DataChanged,
     EpochRefused,
+    LayoutRefused,
     PeersNotPinned,
     RosterRefused,
     SiteWithdrew,
@@ -474,9 +476,51 @@ def test_an_offer_tells_how_much_and_nothing_else(three):
     offer = three[A].offer(FEDERATION, node_id=3, run_id=4, with_key=False).checked()
     assert (offer.node_id, offer.run_id, offer.key, offer.commit) == (3, 4, "", "")
     assert (offer.n_examples, offer.n_shareable, offer.row_bytes) == (12, 6, 40)
+    assert (offer.layout, offer.columns) == ("float32 6", "")
     same_data = Site(three[B].store, three[A].data, "b", None)
     other = same_data.offer(FEDERATION, node_id=3, run_id=4, with_key=False).checked()
     assert other.manifest != offer.manifest  # nobody else can tell whether a guess is right
+
+
+# Examples that do not fit
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"layout": "float64 6"}, {"layout": "float32 2x3"}, {"columns": digest_of_columns("abcdfe")}],
+    ids=str,
+)
+def test_an_epoch_with_a_site_whose_examples_do_not_fit_is_refused(make_site, changes):
+    named = {"columns": digest_of_columns("abcdef")}
+    sites = [make_site(name, replace(example_data(1), **named)) for name in "ab"]
+    other = make_site("c", replace(example_data(1), **{**named, **changes}))
+    epoch = epoch_of([*sites, other])
+    for site in (*sites, other):
+        with pytest.raises(LayoutRefused, match=r"site [abc]: its .* the others'"):
+            site.send(epoch.record, [B], 0)
+        with pytest.raises(LayoutRefused):
+            site.receive(epoch.record, [])
+        assert site.store.highest_epoch()[0] == 0
+
+
+def test_columns_without_names_and_no_data_fit_everything(make_site):
+    named = replace(example_data(1), columns=digest_of_columns("abcdef"))
+    sites = [make_site("a", named), make_site("b"), make_site("c", SiteData.none())]
+    epoch = epoch_of(sites, copies=0)
+    for site in sites:
+        site.receive(epoch.record, [])
+        assert site.store.highest_epoch()[0] == 1
+
+
+def test_names_that_changed_since_the_offer_are_refused(make_site):
+    sites = [
+        make_site(name, replace(example_data(1), columns=digest_of_columns("abcdef")))
+        for name in "abc"
+    ]
+    epoch = epoch_of(sites)
+    renamed = make_site("a", replace(example_data(1), columns=digest_of_columns("bacdef")))
+    with pytest.raises(LayoutRefused):
+        renamed.send(epoch.record, [B], 0)
 
 
 # Data

@@ -1,6 +1,7 @@
 """A site's file: read as it is, private unless marked, refused with a reason, in bounded memory."""
 
 import io
+import json
 import os
 import stat
 import struct
@@ -122,6 +123,31 @@ def test_marks_are_those_of_the_moment():
     assert data.shareable.tolist() == MARKS.tolist()
 
 
+# What must be the same at all sites
+
+
+def test_the_layout_is_the_type_and_shape_of_an_example_and_the_names_in_order(tmp_path, load):
+    plain = load(npz(tmp_path / "a.npz"))
+    assert (plain.layout, plain.columns) == ("float32 4", "")
+    images = SiteData.from_arrays(np.zeros((2, 28, 28), np.uint8), [0, 1])
+    assert (images.layout, images.columns) == ("uint8 28x28", "")
+    assert (SiteData.none().layout, SiteData.none().columns) == ("", "")
+
+    def digest(names: list[str], **options: str) -> str:
+        table = pa.table(dict.fromkeys(names, Y))
+        pq.write_table(table, tmp_path / "b.parquet")
+        data = load(tmp_path / "b.parquet", **options)
+        assert data.layout == f"int64 {len(names) - 1}"
+        return data.columns
+
+    usual = digest(["age", "bp", "label"])
+    assert digest(["label", "age", "bp"]) == usual  # the label's place and name do not matter
+    assert digest(["age", "target", "bp"], label="target") == usual
+    others = [["bp", "age", "label"], ["age", "BP", "label"], ["agebp", "x", "label"]]
+    assert len({usual, *map(digest, others)}) == 4
+    assert "age" not in usual
+
+
 # Bad files
 
 
@@ -147,6 +173,14 @@ def with_header(path: Path, *, version: bytes = b"\x01\x00", header: str | None 
 
 def shape(text: str, dtype: str = "<f4") -> str:
     return f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {text}, }}"
+
+
+def with_metadata(path: Path, pandas: object) -> Path:
+    """The same Parquet file with what pandas would say of it."""
+    table = pq.read_table(parquet(path))
+    text = pandas if isinstance(pandas, str) else json.dumps(pandas)
+    pq.write_table(table.replace_schema_metadata({"pandas": text}), path)
+    return path
 
 
 def cut(path: Path, n: int) -> Path:
@@ -246,7 +280,29 @@ BAD_PARQUET = {
     ),
     "no features": (lambda p: parquet(p, f0=None, f1=None, f2=None, f3=None), "feature columns"),
     "negative labels": (lambda p: parquet(p, label=Y - 1), "y must be labels"),
+    "an index": (
+        lambda p: parquet(p, __index_level_0__=Y), "'__index_level_0__' is the index.*index=False"
+    ),
+    "an index with a name": (
+        lambda p: with_metadata(p, {"index_columns": ["f1"]}), "'f1' is the index.*index=False"
+    ),
+    "marks misspelt": (
+        lambda p: parquet(p, sharable=MARKS, shareable=None), "'sharable' must be called 'shareab"
+    ),
+    "marks with a capital": (
+        lambda p: parquet(p, Shareable=MARKS, shareable=None), "'Shareable' must be called 'shar"
+    ),
+    "marks twice": (lambda p: parquet(p, is_shareable=MARKS), "'is_shareable' must be called"),
 }  # fmt: skip
+
+
+def test_an_index_that_is_only_counted_and_booleans_of_other_names_are_no_matter(tmp_path, load):
+    counted = {"kind": "range", "name": None, "start": 0, "stop": 7, "step": 1}
+    assert_is_the_data(load(with_metadata(tmp_path / "a.parquet", {"index_columns": [counted]})))
+    for nonsense in ("{", "[]", {}, {"index_columns": 5}):
+        assert_is_the_data(load(with_metadata(tmp_path / "c.parquet", nonsense)))
+    other = load(parquet(tmp_path / "b.parquet", stable=MARKS, sharable=X[:, 0]))
+    assert other.x.shape == (7, 6)
 
 
 @pytest.mark.parametrize("kind", BAD_PARQUET)

@@ -344,6 +344,20 @@ def test_what_a_killed_process_had_deleted_is_overwritten_at_the_next_opening(st
     again.close()
 
 
+def test_what_another_reader_holds_on_to_is_said_and_overwritten_later(store, caplog):
+    examples = receive(store)
+    store._run("PRAGMA busy_timeout = 20")
+    reader = sqlite3.connect(store.folder / FILE, isolation_level=None)
+    reader.execute("BEGIN")
+    assert reader.execute("SELECT COUNT(*) FROM received").fetchall() == [(1,)]
+    store.apply(commit_of(pairs=()), me=2)
+    assert occurrences(store, examples.x) > 0
+    assert "what was deleted is not overwritten yet" in caplog.text
+    reader.close()
+    Store(store.folder).close()
+    assert occurrences(store, examples.x) == 0
+
+
 # The ledger
 
 
@@ -626,7 +640,7 @@ def test_what_was_acknowledged_survives_a_kill_at_any_instant(tmp_path):
     identity = None
     for kill in range(60):  # the odd ones may come while the store is made or opened
         after = float(rng.uniform(0, 0.02))
-        said = in_child(folder, work, after=after, words=0 if kill % 2 else 1)
+        said = in_child(folder, work, after=after, words=0 if kill % 2 else 6)
         if not (folder / FILE).exists():
             continue
         store = Store(folder, create=True)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow.parquet
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
 from fedcommons import coding, estimators
 from fedcommons.errors import ArgumentError, FederationError
@@ -20,6 +20,7 @@ from tests.federate.tiny import (
     Tampered,
     Tiny,
     answers_at,
+    gradient,
     initial,
     mean_estimate,
     outcomes,
@@ -114,6 +115,18 @@ def test_estimated_probabilities_come_from_past_rounds_alone(tiny):
         used = [site["straggler_prob"] for site in note["sites"]]
         assert used == known.straggler_prob.tolist()
         known = known.observe(np.array([name in answering for name in "abcd"]))
+
+
+def test_a_site_that_was_away_for_long_counts_as_before_when_it_is_back(tiny):
+    """Else its return would be scaled up by all that it missed, at once."""
+    grid = tiny.grid()
+    rounds = ["abcd"] * 5 + ["abc"] * 30 + ["abcd"] * 3
+    with tiny.shared(grid) as federation:
+        _, notes = train(federation, grid, len(rounds), stragglers=trace(*rounds))
+    used = [note["sites"][3]["straggler_prob"] for note in notes]
+    assert used[5] == used[34] == used[35] == 1 / 7
+    assert max(used[6:]) < 0.5
+    assert used[36:] == [1 / 8, 1 / 9]
 
 
 def test_another_training_begins_with_what_is_known_of_the_sites(tiny):
@@ -236,12 +249,15 @@ def test_the_reliability_split_takes_known_probabilities_also_later(tiny):
 
 def test_a_new_training_splits_by_what_is_known_of_the_sites_by_then(tiny):
     grid = tiny.grid()
-    settings = {"code": "reliability-split", "stragglers": trace("abc", "abc", "abc")}
+    absences = trace("abc", "abc", "abc", "abcd")
+    settings = {"code": "reliability-split", "stragglers": absences}
     with tiny.shared(grid) as federation:
         train(federation, grid, 3, **settings)
         assert federation.commit.straggler_prob == (0.5,) * 4
         train(federation, grid, 3, estimator="memory", **settings)
         assert federation.commit.straggler_prob == (0.2, 0.2, 0.2, 0.8)
+        train(federation, grid, 4, **settings)  # the first goes on as it was
+        assert federation.commit.straggler_prob == (0.5,) * 4
 
 
 # Several local steps
@@ -291,9 +307,15 @@ def test_every_local_step_is_one_batch(tiny):
 @pytest.mark.parametrize("settings", [{"local_steps": 2}, {"batch_size": 3}])
 def test_a_gradient_is_no_answer_where_local_steps_are_asked_for(tiny, settings):
     grid = tiny.grid()
-    with tiny.shared(grid) as federation:
-        _, notes = train(federation, grid, 1, **settings)
-    assert set(outcomes(notes[0]).values()) == {"LocalStepsIgnored"}
+    with (
+        tiny.shared(grid) as federation,
+        pytest.raises(FederationError, match="nobody answered, 1 times in a row, up to round 1"),
+    ):
+        train(federation, grid, 1, **settings)
+    (folder,) = tiny.state_dir.glob("epoch1-*")
+    with tiny.shared() as federation:
+        notes = federation.state.checkpoint(folder.name)["notes"]["history"]
+    assert set(outcomes(notes[-1]).values()) == {"LocalStepsIgnored"}
 
 
 # What is refused
@@ -427,7 +449,7 @@ def test_a_bad_reply_is_refused_counted_by_site_and_the_round_goes_on(tmp_path, 
             for note in notes:
                 assert outcomes(note) == {**dict.fromkeys("acd", "answered"), "b": outcome}
                 assert [site["answered"] for site in note["sites"]] == [True, False, True, True]
-            assert checkpoint["missed"].tolist() == [0, 2, 0, 0]
+            assert checkpoint["run"].tolist() == [0, 2, 0, 0]
             assert order == (1, 0)
     assert models[0].tobytes() == models[1].tobytes()
 
@@ -480,6 +502,38 @@ def test_running_statistics_are_no_gradients(tiny):
     model = ArrayRecord({"norm.running_var": Array(np.ones(3)), **initial()})
     with tiny.shared(grid) as federation, pytest.raises(FederationError, match="GroupNorm"):
         train(federation, grid, 1, model=model)
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128", "<U3", "no-type-of-numpy's"])
+def test_arrays_that_cannot_be_trained_are_refused(tiny, dtype):
+    grid = tiny.grid()
+    phase = Array(np.zeros(3))
+    phase.dtype = dtype
+    model = ArrayRecord({**initial(), "phase": phase})
+    with (
+        tiny.shared(grid) as federation,
+        pytest.raises(FederationError, match=f"must be floating.*got phase of type {dtype}"),
+    ):
+        train(federation, grid, 1, model=model)
+
+
+@pytest.mark.parametrize("name", ["file", "allow_pickle", "args", "layer.0/weight"])
+def test_an_array_may_have_any_name(tiny, name):
+    def answer(site, message, context):
+        found = gradient(site, message, context).content["gradient"]
+        zero = Array(np.zeros(2))
+        return Message(
+            RecordDict({"gradient": ArrayRecord({**found, name: zero})}), reply_to=message
+        )
+
+    grid = tiny.grid(train=answer)
+    model = ArrayRecord({**initial(), name: Array(np.arange(2.0))})
+    with tiny.shared(grid) as federation:
+        _, notes = train(federation, grid, 1, model=model)
+    assert set(outcomes(notes[0]).values()) == {"answered"}
+    with np.load(next(tiny.state_dir.glob("epoch1-*/model.npz"))) as file:
+        assert sorted(file.files) == sorted(["beta", name])
+        assert file[name].tolist() == [0.0, 1.0]
 
 
 def test_metrics_may_come_late_and_need_not_be_finite(tiny):
@@ -652,7 +706,9 @@ def test_a_training_that_nobody_answers_ends_and_can_go_on(tiny):
     with tiny.shared(grid) as federation:
         train(federation, grid, 1)
         grid.looks = 10**9
-        with pytest.raises(FederationError, match="nobody answered in 10 rounds, up to round 11"):
+        with pytest.raises(
+            FederationError, match="nobody answered, 10 times in a row, up to round 11"
+        ):
             train(federation, grid, 40, deadline=0.01)
         grid.looks = 0
         _, notes = train(federation, grid, 12)

@@ -1,5 +1,7 @@
 """Owners take examples back, sites leave: everybody agrees, and training goes on."""
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from fedcommons.federate import coordinator, wire
 from fedcommons.federate.layout import Layout
 from fedcommons.federate.refusals import CommitRefused, Refusal
 from fedcommons.federate.site_data import SiteData
+from fedcommons.federate.store import Store
 from fedcommons.federate.training import CodedSum
 from fedcommons.federate.withdrawals import Withdrawn, holders_of_what_left, withdraw
 from tests.federate.tiny import (
@@ -251,7 +254,8 @@ def test_memory_is_reset_for_the_holders_of_what_left_alone(tiny):
         grid.tamper = lambda _site, message, reply: (  # nobody answers under the next commit
             reply if wire.fields(message)["commit"] == first.record else None
         )
-        train(federation, grid, 3, **settings)
+        with pytest.raises(FederationError, match="nobody answered"):
+            train(federation, grid, 3, **settings)
         after = federation.state.newest_checkpoint("epoch1")["memory"]
         affected = holders_of_what_left(first, federation.commit)
     recipients = first.draw.recipients_of(1, np.array([0]))[0].tolist()
@@ -269,12 +273,13 @@ def test_memory_of_a_commit_that_changed_between_runs_is_reset_alike(tiny):
         first = federation.state.commit_of((1, 0))
         affected = holders_of_what_left(first, federation.commit)
         assert affected == {2} | {r for s, r in first.pairs if s == 2}
-        saved = federation.state.newest_checkpoint("epoch1")["memory"]
+        saved = federation.state.newest_checkpoint("epoch1")
         strategy = CodedSum(federation, learning_rate=0.5, **settings)
         strategy.layout = Layout.of(initial())
-        state = strategy._begin(initial(), None)
+        state = strategy._begin(initial(), None, saved)
+    memory = federation.state.newest_checkpoint("epoch1")["memory"]
     for place in range(4):
-        expected = np.zeros_like(saved[place]) if place in affected else saved[place]
+        expected = np.zeros_like(memory[place]) if place in affected else memory[place]
         assert np.array_equal(state.memory[place], expected)
 
 
@@ -402,3 +407,82 @@ def test_who_was_left_out_of_a_new_exchange_deletes_what_it_holds(tiny):
     tiny.run(2)  # it is there again
     with tiny.store("d") as store:
         assert store.holdings() == []
+
+
+def test_who_withdraws_everything_while_it_receives_keeps_nothing(tiny, monkeypatch):
+    receive = Store.receive
+
+    def withdraw_first(store, *arguments):
+        if store.folder.name == "c":
+            with tiny.store("c") as another:
+                another.withdraw_all()
+        receive(store, *arguments)
+
+    monkeypatch.setattr(Store, "receive", withdraw_first)
+    tiny.run(1)
+    with tiny.store("c") as store:
+        assert store.holdings() == []
+
+
+def test_what_a_site_gave_to_an_exchange_that_was_given_up_goes_with_it(tiny, monkeypatch):
+    del_d = tiny.grid(without="d")
+    tiny.run(1, grid=del_d)
+    with monkeypatch.context() as patch:
+        patch.setattr(coordinator.Federation, "record", _dies)
+        with pytest.raises(RuntimeError):
+            tiny.share(tiny.grid(), reshare=True, copies=3)
+    tiny.close()
+    with tiny.store("d") as store:
+        owner = store.identity.name
+        store.withdraw_all()
+    with tiny.store("a") as store:
+        assert dict(store.holdings())[owner] > 0
+    tiny.run(2)
+    for site in "abc":
+        with tiny.store(site) as store:
+            assert owner not in dict(store.holdings())
+        (deleted,) = [e for e in tiny.events(site, "deleted") if e.peer == owner]
+        assert (deleted.epoch, deleted.examples > 0) == (2, True)
+
+
+def test_what_left_is_deleted_although_no_round_is_left(tiny):
+    tiny.run(2)
+    tiny.withdraw("b", 0, 1)
+    tiny.run(2, sharing={"leave": ["d"]})
+    with tiny.shared() as federation:
+        commit = federation.commit
+    assert commit.present == (True, True, True, False)
+    assert commit.withdrawn[1]
+    owner = commit.members[3].identity
+    for place, site in enumerate("abcd"):
+        with tiny.store(site) as store:
+            held = dict(store.holdings())
+        assert owner not in held
+        if (1, place) in commit.pairs:
+            left = set(commit.draw.assigned(1, place).tolist()) - set(commit.withdrawn[1])
+            assert held[commit.members[1].identity] == len(left)
+    with tiny.store("d") as store:
+        assert store.holdings() == []
+
+
+def test_a_store_that_forgot_a_withdrawal_says_so(tiny, tmp_path, caplog):
+    tiny.run(1)
+    tiny.close()
+    shutil.copytree(tiny.folder / "b", tmp_path / "backup")
+    tiny.withdraw("b", 0, 1)
+    tiny.run(2)
+    tiny.close()
+    shutil.rmtree(tiny.folder / "b")
+    shutil.copytree(tmp_path / "backup", tiny.folder / "b")
+    grid = tiny.grid()
+    with tiny.shared(grid) as federation:
+        _, notes = train(federation, grid, 3)
+        (missing,) = [s["outcome"] for s in notes[-1]["sites"] if s["site"] == "b"]
+        assert missing == "StoreIsOlder"
+        assert "its operator must withdraw those examples again" in caplog.text
+    tiny.close()
+    tiny.withdraw("b", 0, 1)
+    grid = tiny.grid()
+    with tiny.shared(grid) as federation:
+        _, notes = train(federation, grid, 4)
+    assert set(outcomes(notes[-1]).values()) == {"answered"}

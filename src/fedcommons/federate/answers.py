@@ -32,6 +32,8 @@ LATE = ("no answer", "too late")
 LARGEST_OWNER_SHARE = 1e6
 ADVICE = {
     "DataChanged": ": its data changed since the exchange, reshare = true takes them in",
+    "StoreIsOlder": ": its store is older than a withdrawal that it made, from a backup perhaps; "
+    "its operator must withdraw those examples again",
     "LocalStepsIgnored": ": its training function returns a gradient; with several local steps or "
     "batches it must loop over site.batches and return the trained arrays",
 }
@@ -182,7 +184,9 @@ class Inquiry:
         They left, or a new exchange was made without them and they are under an older commit.
         """
         meeting, commit = self.federation.meeting, self.commit
-        content = wire.content({"commit": commit.record})
+        content = wire.content(
+            {"commit": commit.record, "given-up": self.federation.state.given_up}
+        )
         gone = {m.identity for i, m in enumerate(commit.members) if not commit.present[i]}
         left_out = {
             identity
@@ -200,6 +204,7 @@ class Inquiry:
     def _request(self, place: int, model: ArrayRecord, round_number: int, task: str) -> RecordDict:
         fields: dict[str, Any] = {
             "commit": self.commit.record,
+            "given-up": self.federation.state.given_up,
             "round": round_number,
             "task": task,
             "local-steps": self.settings.local_steps,

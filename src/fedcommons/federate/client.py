@@ -169,11 +169,11 @@ class SiteClient:
     def answer(self, message: Message, context: Context, train: Handler) -> Message:
         """Come under the message's commit, let the app train on what it gives, code the answer."""
         request, site = wire.fields(message), self.site(context)
-        commit = site.come_under(request["commit"])
+        commit = site.come_under(request["commit"], given_up=int(request["given-up"]))
         if request.get("receipt-recipients"):
             site.note_receipts(commit, _receipts(site, request))
         me = site.place(commit)
-        withdrawn = site.rows.withdrawn(site.manifest_of(commit))
+        withdrawn = site.withdrawn_since(commit)
         reply: dict[str, Any] = {"digest": commit.digest, "round": int(request["round"])}
         if (withdrawn.numbers, withdrawn.n_private) != (
             commit.withdrawn[me],

@@ -15,9 +15,10 @@ from fedcommons import checks
 from fedcommons.errors import ArgumentError, FederationError
 from fedcommons.federate.commits import Commit
 from fedcommons.federate.delivery import Delivery
+from fedcommons.federate.example_layout import misfit, usual
 from fedcommons.federate.meeting import Meeting
 from fedcommons.federate.receipts import Receipt
-from fedcommons.federate.records import LARGEST, NAME, Epoch
+from fedcommons.federate.records import LARGEST, NAME, Epoch, Offer
 from fedcommons.federate.server_state import Exchange, ServerState
 
 MEET_AGAIN_SECONDS = 1.0
@@ -114,7 +115,7 @@ class Federation:
         self.record(newest)
 
     def _is_later(self, newest: Commit, reported: Mapping[str, Commit]) -> bool:
-        """Whether a commit comes after the server's own, by its content or by most members' word.
+        """Whether a commit comes after the server's own, by most members' word.
 
         A commit is not signed: one store from elsewhere must not turn a federation over.
         """
@@ -122,7 +123,7 @@ class Federation:
         here = {m.identity for m in own.members_present} & set(self.meeting.here)
         under = {identity for identity in here if reported.get(identity) == newest}
         if newest.epoch == own.epoch:
-            return bool(under) and newest.may_follow(own)
+            return 2 * len(under) > len(here) and newest.may_follow(own)
         return 2 * sum(reported[i].epoch == newest.epoch for i in here & set(reported)) > len(here)
 
     def _check_related(self, newest: Commit, reported: Mapping[str, Commit]) -> None:
@@ -139,21 +140,33 @@ class Federation:
     def _names_of(self, identities: Iterable[str]) -> str:
         return ", ".join(sorted(self.meeting.offers[i].checked().site for i in identities))
 
-    def begin(self, copies: int, seed: int | None) -> Exchange:
-        """A new epoch with the sites that are there, on the disk before anybody hears of it."""
+    def begin(self, copies: int, seed: int | None, leaving: Sequence[str] = ()) -> Exchange:
+        """A new epoch with the sites that are there, on the disk before anybody hears of it.
+
+        Those that are `leaving`, by name, have no part in it.
+        """
         signed = [self.meeting.offers[identity] for identity in self.meeting.here]
         sites = sorted(
-            ((offer, one) for one in signed if (offer := one.checked()).key),
+            (
+                (offer, one)
+                for one in signed
+                if (offer := one.checked()).key and offer.site not in leaving
+            ),
             key=lambda pair: pair[0].site,
         )
         names = [offer.site for offer, _ in sites]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise FederationError(f"each site must have a name of its own, got {twice} twice")
+        layout = usual(offer for offer, _ in sites)
+        unfit = {offer.site: why for offer, _ in sites if (why := misfit(offer, *layout))}
+        for site, why in unfit.items():
+            log(WARNING, "%s is left out of the exchange: %s", site, why)
+        sites = [(offer, one) for offer, one in sites if offer.site not in unfit]
         if len(sites) < 2 or not 0 <= copies < len(sites):
             raise FederationError(
                 f"copies must be in 0 to {len(sites) - 1} with {len(sites)} sites, of which two "
-                f"are needed, got {copies}"
+                f"are needed, got {copies}; left out were {unfit or 'none'}"
             )
         epoch = Epoch(
             self.name,
@@ -183,7 +196,7 @@ class Federation:
         """Give up an exchange that was begun and will not be gone on with."""
         if self.unfinished is not None:
             log(INFO, "the exchange of epoch %d is given up", self.unfinished.epoch.number)
-            self.state.drop_exchange()
+            self.state.give_up(self.unfinished)
             self._exchange = None
 
     def deliver(self, grid: Grid, exchange: Exchange, *, seconds: float) -> None:
@@ -212,25 +225,48 @@ class Federation:
 
     # Who leaves, and who is not in it
 
+    def check_leaving(self, leaving: Sequence[str]) -> None:
+        """A name that was never heard is a mistake; one that left long ago may stay in a config."""
+        here = {self.meeting.offers[identity].checked().site for identity in self.meeting.here}
+        known = here | self.state.names_of_sites()
+        for site in leaving:
+            if site not in known:
+                raise FederationError(
+                    f"leave must name sites of the federation, {sorted(known)}, got {site!r}"
+                )
+
     def let_go(self, leaving: Sequence[str]) -> None:
         """Commit anew without the sites, by name, that left for good or withdrew everything."""
-        names = [member.site for member in self.commit.members]
-        for site in leaving:
-            if site not in names:
-                raise FederationError(f"leave must name sites of the federation, got {site!r}")
-        withdrew = [m.site for m in self.commit.members if m.identity in self.meeting.withdrew]
-        for site in [*leaving, *withdrew]:
-            place = names.index(site)
-            if self.commit.present[place]:
+        for place, member in enumerate(self.commit.members):
+            leaves = member.site in leaving or member.identity in self.meeting.withdrew
+            if leaves and self.commit.present[place]:
                 self.record(self.commit.without(place))
-                log(INFO, "%s left the federation: commit %s", site, self.commit.order)
+                log(INFO, "%s left the federation: commit %s", member.site, self.commit.order)
+
+    def _misfit(self, offer: Offer) -> str:
+        """How a site's examples differ from those of the committed epoch, as far as it is known."""
+        if self._exchange is None or self._exchange.epoch.digest.hex() != self.commit.epoch:
+            return ""
+        return misfit(offer, *usual(self._exchange.epoch.sites))
 
     def point_out_strangers(self) -> None:
-        """Say which sites that are there have no part in the commit, and why."""
+        """Say which sites that are there have no part in the commit, and why.
+
+        It is an error if that is all of them: the state-dir is not theirs.
+        """
         members = {member.site: member.identity for member in self.commit.members}
+        if not set(members.values()) & (set(self.meeting.here) | self.meeting.withdrew):
+            raise FederationError(
+                f"none of the sites that are there took part in the exchange of epoch "
+                f"{self.commit.number}, which {self.state.folder} holds: set another state-dir, "
+                "or reshare = true for a new exchange"
+            )
         for identity in self.meeting.here:
-            site = self.meeting.offers[identity].checked().site
-            if site not in members:
+            offer = self.meeting.offers[identity].checked()
+            site = offer.site
+            if site not in members and (why := self._misfit(offer)):
+                log(WARNING, "%s has no part in the exchange: %s", site, why)
+            elif site not in members:
                 log(WARNING, "%s came after the exchange: reshare = true takes it in", site)
             elif members[site] != identity:
                 log(
@@ -273,6 +309,7 @@ def share(
             unless_committed=not reshare,  # a fresh key would number rows anew
         )
         us.adopt()
+        us.check_leaving(leave)
         pending = None if reshare else us.unfinished
         if pending is not None and pending.epoch.copies == copies:
             log(INFO, "going on with the exchange of epoch %d", pending.epoch.number)
@@ -281,7 +318,7 @@ def share(
             if not (reshare or is_new):  # nobody was asked for a key: copies changed
                 us.meeting.ask_anew()
                 us.gather(grid, n_sites=n_sites, wait=wait, with_key=True, unless_committed=False)
-            us.deliver(grid, us.begin(copies, seed), seconds=seconds)
+            us.deliver(grid, us.begin(copies, seed, leave), seconds=seconds)
         elif us.commit.copies != copies:
             raise FederationError(
                 f"copies is {copies}, but the exchange was made with {us.commit.copies}: set "

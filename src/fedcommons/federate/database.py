@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import os
 import sqlite3
 import weakref
@@ -13,6 +14,8 @@ from typing import Any
 
 from fedcommons.errors import StoreError
 from fedcommons.federate import durable, keys
+
+logger = logging.getLogger(__name__)
 
 FILE = "store.sqlite3"
 VERSION = 1
@@ -150,8 +153,17 @@ class Database:
             raise
 
     def _wipe(self) -> None:
-        """Empty the write-ahead log: what was deleted is in there too."""
-        self._run("PRAGMA wal_checkpoint(TRUNCATE)")
+        """Empty the write-ahead log: what was deleted is in there too.
+
+        A reader from elsewhere (a backup, say) may hold on to it; every opening tries again.
+        """
+        ((busy, _, _),) = self._run("PRAGMA wal_checkpoint(TRUNCATE)")
+        if busy:
+            logger.warning(
+                "store %s: what was deleted is not overwritten yet, since another process uses "
+                "the store: it will be when the store is next opened",
+                self.folder,
+            )
 
     def _put(self, table: str, *fields: Any) -> None:
         """Insert or replace a row, sealed."""

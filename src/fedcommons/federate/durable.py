@@ -1,4 +1,4 @@
-"""Writes that survive the death of the process at any instant.
+"""Writes that survive the death of the process at any instant, readable by their owner alone.
 
 Every durable write of every party passes a named point before and after it takes effect, so that
 a rehearsal can kill the process exactly there: FEDCOMMONS_CRASH_AT=store.received:after. With
@@ -44,27 +44,46 @@ def point(name: str) -> Iterator[None]:
 def write_file(path: Path, content: bytes | memoryview, name: str) -> None:
     """Replace a file whole or not at all; after the return it is on the disk."""
     temporary = path.with_name(f".{path.name}.part")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    with point(name):
-        temporary.replace(path)
-        _sync_folder(path.parent)
+    with _naming(path, "written"):
+        try:
+            with temporary.open("wb") as file:
+                os.fchmod(file.fileno(), 0o600)
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            with point(name):
+                temporary.replace(path)
+                _sync_folder(path.parent)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
 
 
 def remove_file(path: Path, name: str) -> None:
     """After the return the file is gone from the disk."""
-    with point(name):
+    with _naming(path, "removed"), point(name):
         path.unlink(missing_ok=True)
         _sync_folder(path.parent)
 
 
 def make_folder(path: Path) -> None:
-    """A folder that is on the disk after the return: so are files written into it."""
+    """A folder that is on the disk after the return: so are files written into it.
+
+    One that is there already stays as it is, with whoever may read it.
+    """
     if not path.is_dir():
-        path.mkdir(exist_ok=True)
-        _sync_folder(path.parent)
+        with _naming(path, "made"):
+            path.mkdir(exist_ok=True, mode=0o700)
+            _sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def _naming(path: Path, what: str) -> Iterator[None]:
+    """What the system refuses, as an error that says where: a full disk, for one."""
+    try:
+        yield
+    except OSError as error:
+        raise FederationError(f"{path} cannot be {what}: {error.strerror or error}") from None
 
 
 def _sync_folder(path: Path) -> None:
@@ -80,7 +99,7 @@ class Lock:
 
     def __init__(self, folder: Path) -> None:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise FederationError(f"state-dir {folder} cannot be written: {error}") from None

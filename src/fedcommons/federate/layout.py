@@ -10,6 +10,7 @@ import numpy.typing as npt
 from flwr.app import Array, ArrayRecord
 
 from fedcommons.checks import FloatArray
+from fedcommons.errors import FederationError
 from fedcommons.federate.refusals import AnswerRefused
 
 RUNNING_STATISTICS = ("running_mean", "running_var")  # as torch's normalisation layers name them
@@ -17,12 +18,21 @@ RUNNING_STATISTICS = ("running_mean", "running_var")  # as torch's normalisation
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The names, shapes and types of a model's arrays. Only floating ones are trained."""
+    """The names, shapes and types of a model's arrays.
+
+    Floating ones are trained; integers and booleans (counters, masks) stay as they are.
+    """
 
     arrays: tuple[tuple[str, tuple[int, ...], str], ...]
 
     @classmethod
     def of(cls, record: ArrayRecord) -> Layout:
+        for name, array in record.items():
+            if _kind(array.dtype) not in ("f", "i", "u", "b"):
+                raise FederationError(
+                    f"the arrays must be floating, which are trained, or integers or booleans, "
+                    f"which are not, got {name} of type {array.dtype}"
+                )
         return cls(tuple((name, tuple(a.shape), str(a.dtype)) for name, a in record.items()))
 
     @property
@@ -71,4 +81,12 @@ def numpy_of(array: Array) -> npt.NDArray[Any]:
 
 
 def _is_trained(dtype: str) -> bool:
-    return np.dtype(dtype).kind == "f"
+    return _kind(dtype) == "f"
+
+
+def _kind(dtype: str) -> str:
+    """NumPy's letter for a type; empty if NumPy has no such type."""
+    try:
+        return np.dtype(dtype).kind
+    except TypeError:
+        return ""

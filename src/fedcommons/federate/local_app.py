@@ -12,6 +12,8 @@ from typing import Any
 from fedcommons.errors import FederationError
 from fedcommons.federate.embedded import EmbeddedGrid, run_embedded
 
+EMBEDDED = "embedded"  # the folder of an app's state-dir for runs in one process
+
 
 def read_app(folder: Path) -> tuple[dict[str, str], dict[str, Any]]:
     """The components and the run config of an app's pyproject.toml."""
@@ -33,6 +35,8 @@ def run_app(folder: Path, n_sites: int, overrides: Mapping[str, Any]) -> Embedde
         raise FederationError(
             f"run config must have the keys {sorted(config)}, got {unknown[0]!r} besides"
         )
+    if "state-dir" in config and "state-dir" not in overrides:  # real sites have another exchange
+        config["state-dir"] = str(Path(str(config["state-dir"])) / EMBEDDED)
     config = {**config, "sites": n_sites, **overrides}
     nodes: list[dict[str, Any]] = [
         {"partition-id": k, "num-partitions": n_sites} for k in range(n_sites)

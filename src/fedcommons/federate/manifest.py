@@ -50,7 +50,11 @@ class Manifest:
 
     def gone(self, withdrawn: Set[bytes]) -> BoolArray:
         """(rows,) the rows that took part and have one of these fingerprints."""
-        if not withdrawn:
-            return np.zeros(len(self.live), np.bool_)
-        found = [f.tobytes() in withdrawn for f in self.fingerprints]
-        return np.array(found, np.bool_) & self.live
+        return among(self.fingerprints, withdrawn) & self.live
+
+
+def among(fingerprints: npt.NDArray[np.uint8], some: Set[bytes]) -> BoolArray:
+    """(rows,) whether a row's fingerprint is one of these."""
+    if not some:
+        return np.zeros(len(fingerprints), np.bool_)
+    return np.fromiter((f.tobytes() in some for f in fingerprints), np.bool_, len(fingerprints))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fedcommons.checks import BoolArray, IntArray
 from fedcommons.errors import StoreError
-from fedcommons.federate.manifest import Manifest
+from fedcommons.federate.manifest import Manifest, among
 from fedcommons.federate.packing import Examples
 from fedcommons.federate.refusals import DataChanged
 from fedcommons.federate.site_data import SPOOL, SiteData, data_behind, fingerprints_of
@@ -75,8 +75,7 @@ class OwnRows:
     def number(self) -> None:
         """Number the rows that take part from now on: all but those that were withdrawn."""
         fingerprints, content = self._fingerprints()
-        withdrawn = self.store.withdrawn_fingerprints()
-        live = np.array([f.tobytes() not in withdrawn for f in fingerprints], np.bool_)
+        live = ~among(fingerprints, self.store.withdrawn_fingerprints())
         digest = hashlib.sha256(content + live.tobytes()).digest()
         known = self.store.manifest()
         if known is None or (known.digest, known.stamp) != (digest, self.data.stamp):
@@ -88,8 +87,8 @@ class OwnRows:
         """The fingerprint of every row, and the digest of all of them and of the marks."""
         found = self.data.fingerprints(self._key)
         whole = hashlib.sha256(repr((str(self.data.x.dtype), self.data.x.shape)).encode())
-        whole.update(found.tobytes())
-        whole.update(self.data.shareable.tobytes())
+        whole.update(found.reshape(-1).data)
+        whole.update(self.data.shareable.data)
         return found, whole.digest()
 
     def manifest(self, digest: bytes | None = None) -> Manifest:

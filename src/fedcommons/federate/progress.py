@@ -11,6 +11,8 @@ from flwr.app import ArrayRecord
 from fedcommons.checks import FloatArray
 from fedcommons.reliability import Reliability
 
+SEEN = ("missed", "rounds", "run")  # what is kept of who answered
+
 
 @dataclass(slots=True)
 class State:
@@ -31,7 +33,7 @@ class State:
 
 def reliability_of(n_sites: int, saved: dict[str, Any]) -> Reliability:
     """What a checkpoint says of the sites."""
-    return replace(Reliability.start(n_sites), missed=saved["missed"], rounds=saved["rounds"])
+    return replace(Reliability.start(n_sites), **{name: saved[name] for name in SEEN})
 
 
 def digest_of(vector: FloatArray) -> str:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
+from fedcommons.federate import example_layout
 from fedcommons.federate.draw import Draw
 from fedcommons.federate.keys import Identity, is_signed
 from fedcommons.federate.refusals import MalformedRecord, RosterRefused
@@ -57,10 +58,10 @@ class Reader:
             raise MalformedRecord(f"{self.what} must have {name}")
         return self.content.pop(name)
 
-    def text(self, name: str) -> str:
+    def text(self, name: str, form: re.Pattern[str] = NAME) -> str:
         value = self._take(name)
-        if not isinstance(value, str) or not NAME.fullmatch(value):
-            raise MalformedRecord(f"{self.what}: {name} must be a name")
+        if not isinstance(value, str) or not form.fullmatch(value):
+            raise MalformedRecord(f"{self.what}: {name} must be of the form {form.pattern}")
         return value
 
     def hexadecimal(self, name: str, n_bytes: int, *, may_be_empty: bool = False) -> str:
@@ -110,6 +111,8 @@ class Offer:
         site, identity: its name, and its public key in hexadecimal.
         key: its X25519 key for the epoch that may follow; empty if none was asked for.
         n_examples, n_shareable, row_bytes: how much it has. No labels.
+        layout: the type and shape of one example; empty if it cannot tell.
+        columns: the digest of its features' names; empty if they have none.
         manifest: the digest of what its rows were when they were numbered.
         highest_epoch: the highest epoch that it has seen.
         commit: the digest of the commit that it is under; empty if none.
@@ -124,6 +127,8 @@ class Offer:
     n_examples: int
     n_shareable: int
     row_bytes: int
+    layout: str
+    columns: str
     manifest: str
     highest_epoch: int
     commit: str
@@ -148,6 +153,8 @@ class Offer:
             read.integer("n_examples", high=MOST_EXAMPLES),
             read.integer("n_shareable", high=MOST_EXAMPLES),
             read.integer("row_bytes", low=SMALLEST_ROW, high=2**40),
+            read.text("layout", example_layout.LAYOUT),
+            read.hexadecimal("columns", example_layout.DIGEST, may_be_empty=True),
             read.hexadecimal("manifest", 32),
             read.integer("highest_epoch", high=2**40),
             read.hexadecimal("commit", 32, may_be_empty=True),

@@ -23,6 +23,10 @@ class RosterRefused(Refusal):
     """The roster names a key that is not its site's, or is not signed by whom it names."""
 
 
+class LayoutRefused(Refusal):
+    """A site's examples have another type, shape or columns than this site's."""
+
+
 class EpochRefused(Refusal):
     """An epoch that does not increase, or that the site never offered a key for."""
 
@@ -41,6 +45,10 @@ class DataChanged(Refusal):
 
 class SiteWithdrew(Refusal):
     """The site's operator withdrew everything."""
+
+
+class StoreIsOlder(Refusal):
+    """The site's store does not know of all that the site withdrew."""
 
 
 class LocalStepsIgnored(Refusal):

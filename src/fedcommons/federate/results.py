@@ -7,11 +7,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from fedcommons.errors import ResultsError
 from fedcommons.federate import durable
-from fedcommons.npz import read_npz
+from fedcommons.npz import read_npz, write_npz
 from fedcommons.simulate import provenance
 
 if TYPE_CHECKING:
@@ -35,7 +33,7 @@ def write(
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), sink)
         durable.write_file(folder / f"{name}.parquet", sink.getvalue(), "server.results")
     buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **{n: a.numpy() for n, a in model.items()})
+    write_npz(buffer, {name: array.numpy() for name, array in model.items()})
     durable.write_file(folder / "model.npz", buffer.getvalue(), "server.model")
     record = {
         "format": FORMAT,

@@ -12,6 +12,8 @@ from fedcommons.checks import FloatArray
 from fedcommons.federate.answers import Heard
 from fedcommons.federate.commits import Commit
 
+HEARD = {"answered", "outdated", "withdrew examples"}  # whether or not the answer counts
+
 
 def by_site(commit: Commit, heard: Heard, straggler_prob: FloatArray) -> list[dict[str, Any]]:
     """What became of each site that is with the commit, and the p that was used for it."""
@@ -28,9 +30,10 @@ def by_site(commit: Commit, heard: Heard, straggler_prob: FloatArray) -> list[di
 
 def silent(note: dict[str, Any], before: int) -> int:
     """How many rounds in a row nobody answered; those in which nobody was asked do not count."""
-    if any(site["answered"] for site in note["sites"]):
+    outcomes = {site["outcome"] for site in note["sites"]}
+    if outcomes & HEARD:
         return 0
-    return before + any(site["outcome"] != "not asked" for site in note["sites"])
+    return before + bool(outcomes - {"not asked"})
 
 
 def log_round(note: dict[str, Any], num_rounds: int) -> None:

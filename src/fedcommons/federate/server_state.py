@@ -7,11 +7,13 @@ import json
 import zipfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from logging import WARNING
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from flwr.common.logger import log
 
 from fedcommons.errors import FederationError
 from fedcommons.federate import durable
@@ -20,8 +22,19 @@ from fedcommons.federate.receipts import Receipt
 from fedcommons.federate.records import Epoch
 from fedcommons.federate.refusals import Refusal
 
-ARRAYS = ("model", "missed", "rounds")  # of a checkpoint
-NOTES = ("round", "commit", "initial", "about", "rehearsed", "warmed", "layout", "history")
+ARRAYS = ("model", "missed", "rounds", "run")  # of a checkpoint
+NOTES = (
+    "round",
+    "commit",
+    "initial",
+    "about",
+    "straggler_prob",
+    "owner_share",
+    "rehearsed",
+    "warmed",
+    "layout",
+    "history",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +49,7 @@ class ServerState:
     """The server's folder, held for this process alone.
 
     exchange.json             the last epoch and its receipts
+    given-up.json             the last epoch that was begun and will not be gone on with
     commits/00001-00000.json  every commit: epoch and serial
     <training>/               checkpoint.npz, and the results of one training
     """
@@ -69,13 +83,35 @@ class ServerState:
         content = {"epoch": exchange.epoch.record.decode(), "receipts": receipts}
         durable.write_file(self.folder / "exchange.json", json.dumps(content).encode(), name)
 
-    def drop_exchange(self) -> None:
+    def give_up(self, exchange: Exchange) -> None:
+        """Drop an exchange, and remember it: sites may hold what it brought."""
+        number = json.dumps(exchange.epoch.number).encode()
+        durable.write_file(self.folder / "given-up.json", number, "server.given_up")
         durable.remove_file(self.folder / "exchange.json", "server.dropped")
+
+    @property
+    def given_up(self) -> int:
+        """The number of the last epoch that was given up; 0 if none was."""
+        path = self.folder / "given-up.json"
+        try:
+            return int(json.loads(path.read_bytes()))
+        except FileNotFoundError:
+            return 0
+        except (OSError, ValueError, TypeError) as error:
+            raise FederationError(f"{path} is damaged: {error}") from None
+
+    def names_of_sites(self) -> set[str]:
+        """Of all that ever were in a commit."""
+        commits = (self._decoded(path) for path in self._commit_paths())
+        return {member.site for commit in commits for member in commit.members}
 
     def commit(self) -> Commit | None:
         """The newest commit."""
-        known = {_order(path): path for path in (self.folder / "commits").glob("[0-9]*-*.json")}
-        return self._decoded(known[max(known)]) if known else None
+        newest = max(self._commit_paths(), key=_order, default=None)
+        return None if newest is None else self._decoded(newest)
+
+    def _commit_paths(self) -> list[Path]:
+        return list((self.folder / "commits").glob("[0-9]*-*.json"))
 
     def commit_of(self, order: tuple[int, int]) -> Commit | None:
         """An earlier commit."""
@@ -117,11 +153,16 @@ class ServerState:
     ) -> dict[str, Any] | None:
         """The checkpoint that was written last, of the trainings whose name begins so.
 
-        Those whose notes are not as `where` wants them are passed over.
+        Those whose notes are not as `where` wants them are passed over, and so are damaged ones:
+        what a training goes on from is read by `checkpoint`.
         """
         paths = self.folder.glob(f"{prefix}*/checkpoint.npz")
         for path in sorted(paths, key=lambda path: path.stat().st_mtime_ns, reverse=True):
-            saved = self.checkpoint(path.parent.name)
+            try:
+                saved = self.checkpoint(path.parent.name)
+            except FederationError as error:
+                log(WARNING, "what it says of the sites is not used: %s", error)
+                continue
             if saved is not None and where(saved["notes"]):
                 return saved
         return None

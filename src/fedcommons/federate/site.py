@@ -18,6 +18,7 @@ from fedcommons.checks import IntArray
 from fedcommons.errors import StoreError
 from fedcommons.federate import chunks
 from fedcommons.federate.commits import Commit
+from fedcommons.federate.example_layout import misfit
 from fedcommons.federate.held import Held, held_by
 from fedcommons.federate.manifest import Manifest
 from fedcommons.federate.own_rows import OwnRows
@@ -28,14 +29,17 @@ from fedcommons.federate.refusals import (
     CommitRefused,
     EnvelopeRefused,
     EpochRefused,
+    LayoutRefused,
     PeersNotPinned,
     Refusal,
     RosterRefused,
     SiteWithdrew,
+    StoreIsOlder,
     WrongFederation,
 )
 from fedcommons.federate.site_data import SiteData
 from fedcommons.federate.store import Store
+from fedcommons.federate.withdrawals import Withdrawn
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +82,8 @@ class Site:
             n_examples=len(manifest.rows),
             n_shareable=len(manifest.share_rows),
             row_bytes=self.data.row_bytes,
+            layout=self.data.layout,
+            columns=self.data.columns,
             manifest=manifest.digest.hex(),
             highest_epoch=self.store.highest_epoch()[0],
             commit=self.store.commit_record()[0].hex(),
@@ -107,6 +113,9 @@ class Site:
         if committed and _decoded_commit(committed).number >= epoch.number:
             raise EpochRefused("the epoch is committed already")
         self.rows.checked(bytes.fromhex(mine.manifest))
+        for site in epoch.sites:
+            if why := misfit(site, self.data.layout, self.data.columns):
+                raise LayoutRefused(f"site {site.site}: {why}")
         if self.store.private_key(bytes.fromhex(mine.key)) is None:
             raise EpochRefused("the site never offered this key, or destroyed it")
         if epoch.number > number:
@@ -212,8 +221,11 @@ class Site:
 
     # Commit
 
-    def come_under(self, record: bytes) -> Commit:
-        """Come under a commit, or stay under it; refuse one that does not follow."""
+    def come_under(self, record: bytes, *, given_up: int = 0) -> Commit:
+        """Come under a commit, or stay under it; refuse one that does not follow.
+
+        Exchanges after it, up to the epoch `given_up`, will not be gone on with.
+        """
         self._check_taking_part()
         commit = _decoded_commit(record)
         current_record = self.store.commit_record()[1]
@@ -228,6 +240,7 @@ class Site:
                 self._check_received(commit, me, current)
             # What others withdrew is deleted whatever became of this site's own data.
             self.store.apply(commit, me, _took_back(commit, current))
+        self.store.give_up(commit.number, given_up)
         if me is None:
             raise CommitRefused("the site is no member any more")
         self.manifest_of(commit)
@@ -274,6 +287,25 @@ class Site:
             and r.is_signed_under(bytes.fromhex(commit.epoch))
         ]
         self.store.note_receipts(commit.number, good)
+
+    def withdrawn_since(self, commit: Commit) -> Withdrawn:
+        """What this site's operator withdrew of what the commit's epoch had.
+
+        A commit that knows of more is newer than the store, which came from a backup perhaps.
+        """
+        me, manifest = self.place(commit), self.manifest_of(commit)
+        found = self.rows.withdrawn(manifest)
+        forgotten = sorted(set(commit.withdrawn[me]) - set(found.numbers))
+        n_private = commit.withdrawn_private[me] - found.n_private
+        if forgotten or n_private > 0:
+            logger.error(
+                "this store does not know of examples that were withdrawn: rows %s of the data "
+                "file, and %d that were not shared; withdraw them again",
+                manifest.share_rows[forgotten].tolist(),
+                max(n_private, 0),
+            )
+            raise StoreIsOlder("the store does not know of all that the site withdrew")
+        return found
 
     def place(self, commit: Commit) -> int:
         """This site's place in the roster of a commit."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import difflib
 import hashlib
 import math
 import os
@@ -15,7 +16,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,96 +24,18 @@ import numpy.typing as npt
 from fedcommons import checks
 from fedcommons.checks import BoolArray, IntArray
 from fedcommons.errors import DataError
+from fedcommons.federate.example_layout import digest_of_columns, layout_of
+from fedcommons.federate.file_rows import ArrayRows, FileRows, Rows, version_of
 from fedcommons.federate.packing import DTYPES
 from fedcommons.npz import read_npz
+from fedcommons.parquet import index_columns
 
 BLOCK_BYTES = 16 << 20
 IN_MEMORY = 64 << 20  # a compressed array up to this size is simply read
 COLUMNS_AT_ONCE = 16  # of Parquet: one page of each is in memory, about a megabyte
 FINGERPRINT = 16  # bytes
 SPOOL = "spool"  # the folder of a store into which inputs are unpacked
-
-
-class Rows(Protocol):
-    """Examples that can be read in parts."""
-
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-
-    def block(self, start: int, stop: int) -> npt.NDArray[Any]: ...
-
-    def take(self, rows: IntArray) -> npt.NDArray[Any]: ...
-
-
-class ArrayRows:
-    """Rows of an array in memory."""
-
-    def __init__(self, array: npt.NDArray[Any]) -> None:
-        self.array, self.dtype, self.shape = array, array.dtype, array.shape
-
-    def block(self, start: int, stop: int) -> npt.NDArray[Any]:
-        return self.array[start:stop]
-
-    def take(self, rows: IntArray) -> npt.NDArray[Any]:
-        return self.array[rows]
-
-
-class FileRows:
-    """Rows that lie one after another in a file. Read, not mapped: mapped pages count as memory.
-
-    A file that is replaced or written while it is in use is noticed at the next read.
-    """
-
-    def __init__(
-        self, path: Path, offset: int, dtype: np.dtype[Any], shape: tuple[int, ...]
-    ) -> None:
-        self.path, self.offset, self.dtype, self.shape = path, offset, dtype, shape
-        self.row_bytes = dtype.itemsize * math.prod(shape[1:])
-        self._version = _version(path.stat())
-        if path.stat().st_size < offset + shape[0] * self.row_bytes:
-            raise DataError(f"{path} is shorter than its header says")
-
-    def block(self, start: int, stop: int) -> npt.NDArray[Any]:
-        out = np.empty((max(0, min(stop, self.shape[0]) - start), *self.shape[1:]), self.dtype)
-        with self._reading() as file:
-            self._fill(file, out, start)
-        return out
-
-    def take(self, rows: IntArray) -> npt.NDArray[Any]:
-        out = np.empty((len(rows), *self.shape[1:]), self.dtype)
-        with self._reading() as file:
-            for place, row in enumerate(rows.tolist()):
-                self._fill(file, out[place : place + 1], row)
-        return out
-
-    @contextlib.contextmanager
-    def _reading(self) -> Iterator[int]:
-        try:
-            file = os.open(self.path, os.O_RDONLY)
-            try:
-                yield file
-                unchanged = _version(os.fstat(file)) == self._version
-            finally:
-                os.close(file)
-        except OSError as error:
-            raise DataError(f"{self.path} cannot be read: {error}") from None
-        if not unchanged:
-            raise DataError(f"{self.path} must not change while it is in use")
-
-    def _fill(self, file: int, out: npt.NDArray[Any], row: int) -> None:
-        """Read rows that follow each other into an array, whole."""
-        left = out.reshape(-1).view(np.uint8).data
-        at = self.offset + row * self.row_bytes
-        while left:
-            n = os.preadv(file, [left], at)
-            if n == 0:
-                raise DataError(f"{self.path} is shorter than its header says")
-            left, at = left[n:], at + n
-
-
-def _version(stat: os.stat_result) -> tuple[int, ...]:
-    """Another one whenever the content may be: the time of change cannot be set back."""
-    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
+ALIKE = 0.8  # names of which one may be a misspelling of the other: sharable, not stable
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +48,8 @@ class SiteData:
         shareable: (examples,) what may leave the site. Everything is private unless marked.
         stamp: changes whenever the source does; empty if only the content can tell.
         source: what messages call it.
+        layout: the type and shape of one example; empty where there is none to tell.
+        columns: the digest of the features' names; empty where they have none.
     """
 
     x: Rows
@@ -132,6 +57,8 @@ class SiteData:
     shareable: BoolArray
     stamp: str = ""
     source: str = "data"
+    layout: str = ""
+    columns: str = ""
 
     @classmethod
     def from_arrays(
@@ -142,7 +69,7 @@ class SiteData:
 
     @classmethod
     def none(cls) -> SiteData:
-        """No examples."""
+        """No examples, of no layout."""
         return cls(ArrayRows(np.empty((0, 1))), np.empty(0, np.int64), np.empty(0, np.bool_))
 
     @property
@@ -195,14 +122,14 @@ def load_site_data(
 
     - `.npz`: the arrays x, y and, unless all is private, a boolean `shareable`.
     - `.parquet`: feature columns, the column `label` and, unless all is private, a boolean column
-      `shareable`.
+      `shareable`. Features go by their position: all sites have the same, in the same order.
 
     Inputs are read where they lie if they can be; others are unpacked once into the folder
     `spool`, so that memory stays bounded whatever their size.
     """
     path = checks.path("data", path)
     try:
-        version = _version(path.stat())
+        version = version_of(path.stat())
     except OSError as error:
         raise DataError(f"data {path} cannot be read: {error.strerror}") from None
     stamp = repr((str(path.resolve()), version, label, shareable))
@@ -312,15 +239,35 @@ def _from_parquet(path: Path, spooled: Path, stamp: str, label: str, shareable: 
                     f"{path} must have the label column {label!r} and each column once, "
                     f"got {names[:20]}"
                 )
-            features = [name for name in names if name not in (label, shareable)]
+            features = _features(path, file.schema_arrow, label, shareable)
             dtype = _dtype_of(path, file.schema_arrow, features)
             y = _column(path, file, label)
             marked = _column(path, file, shareable) if shareable in names else None
             _spool(spooled, _rows_of(path, file, features, dtype, spooled.parent))
             rows = FileRows(spooled, 0, dtype, (len(y), len(features)))
-    except (OSError, KeyError, NotImplementedError, pyarrow.ArrowException) as error:
+    except (OSError, ValueError, KeyError, NotImplementedError, pyarrow.ArrowException) as error:
         raise DataError(f"{path} cannot be read as Parquet: {error}") from None
-    return _checked(rows, y, marked, stamp, str(path))
+    return _checked(rows, y, marked, stamp, str(path), digest_of_columns(features))
+
+
+def _features(path: Path, schema: Any, label: str, shareable: str) -> list[str]:
+    """The feature columns, in order. What is most likely none of them is refused."""
+    features = [name for name in schema.names if name not in (label, shareable)]
+    index = index_columns(schema)
+    for name in features:
+        if name in index:
+            raise DataError(
+                f"{path}: column {name!r} is the index of a pandas table, no feature: write the "
+                "file with index=False"
+            )
+        is_boolean = str(schema.field(name).type) == "bool"
+        mark = [shareable.casefold()]
+        if is_boolean and difflib.get_close_matches(name.casefold(), mark, cutoff=ALIKE):
+            raise DataError(
+                f"{path}: column {name!r} must be called {shareable!r} if it says what may be "
+                "shared, and otherwise not be so like it"
+            )
+    return features
 
 
 def _dtype_of(path: Path, schema: Any, features: list[str]) -> np.dtype[Any]:
@@ -376,7 +323,12 @@ def _matrix(path: Path, batch: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
 
 
 def _checked(
-    x: Rows, y: npt.ArrayLike, shareable: npt.ArrayLike | None, stamp: str, source: str
+    x: Rows,
+    y: npt.ArrayLike,
+    shareable: npt.ArrayLike | None,
+    stamp: str,
+    source: str,
+    columns: str = "",
 ) -> SiteData:
     y = np.asarray(y)
     if len(x.shape) < 2 or 0 in x.shape[1:] or str(x.dtype) not in DTYPES:
@@ -395,4 +347,5 @@ def _checked(
             f"{source}: shareable must be boolean, one for each example, "
             f"got {mask.dtype}, shape {mask.shape}"
         )
-    return SiteData(x, y.astype(np.int64), mask, stamp, source)
+    layout = layout_of(x.dtype, x.shape[1:])
+    return SiteData(x, y.astype(np.int64), mask, stamp, source, layout, columns)

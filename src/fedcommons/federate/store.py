@@ -163,6 +163,8 @@ class Store(Ledger):
         A chunk that is here already stays as it is.
         """
         with self._writing("store.received"):
+            if self.withdrew_all:  # the operator did at this moment
+                return
             for chunk, examples, packed in chunks:
                 if self.received_digest(epoch, sender, chunk) is None:
                     digest = hashlib.sha256(packed).digest()
@@ -272,6 +274,21 @@ class Store(Ledger):
             self._note(
                 "commit", commit.number, "", commit.serial, commit.n_examples, 0, commit.digest
             )
+        with durable.point("store.wiped"):
+            self._wipe()
+
+    def give_up(self, committed: int, up_to: int) -> None:
+        """Delete what exchanges after the committed epoch brought that nobody will go on with."""
+        numbers = {d: n for n, d, _ in self._all("epochs") if committed < n <= up_to}
+        gone = [row[:4] for row in self._chunks() if row[0] in numbers] if numbers else []
+        if not gone:
+            return
+        with self._writing("store.given_up"):
+            deleted: dict[str, int] = {}
+            for epoch, sender, chunk, n in gone:
+                self._run(f"DELETE FROM received WHERE {CHUNK}", (epoch, sender, chunk))  # noqa: S608
+                deleted[sender] = deleted.get(sender, 0) + n
+            self._note_deleted(deleted, max(numbers.values()), 0, b"given up")
         with durable.point("store.wiped"):
             self._wipe()
 

@@ -24,7 +24,7 @@ from fedcommons.federate.answers import Heard, Inquiry
 from fedcommons.federate.commits import Commit
 from fedcommons.federate.coordinator import Federation
 from fedcommons.federate.layout import Layout
-from fedcommons.federate.progress import State, digest_of, reliability_of
+from fedcommons.federate.progress import SEEN, State, digest_of, reliability_of
 from fedcommons.federate.settings import Settings
 from fedcommons.federate.withdrawals import holders_of_what_left, withdraw
 from fedcommons.reliability import Reliability
@@ -88,10 +88,11 @@ class CodedSum:
             )
         self.config = train_config or ConfigRecord()
         inquiry = Inquiry(self.federation, self.layout, self.settings, self.deadline, self.config)
-        is_new = self.federation.state.checkpoint(self.name) is None
-        self._use_code(grid, inquiry, initial_arrays, is_new=is_new)
-        state = self._begin(initial_arrays, evaluate_fn)
+        saved = self.federation.state.checkpoint(self.name)
+        self._use_code(grid, inquiry, initial_arrays, saved)
+        state = self._begin(initial_arrays, evaluate_fn, saved)
         if state.round and num_rounds <= state.round:
+            self._bring_up_to_date(grid, inquiry, state)
             log(
                 WARNING,
                 "nothing was trained: this training is at round %d, num_rounds is %d in all",
@@ -101,7 +102,7 @@ class CodedSum:
         absences = self._absences(num_rounds)
         if self.settings.warm and not state.warmed:
             self._warm_up(grid, inquiry, state)
-        silent = 0
+        silent, most_silent = 0, min(MOST_SILENT_ROUNDS, num_rounds - state.round)
         for t in range(state.round, num_rounds):
             note = self._round(grid, inquiry, state, t, absences)
             note["metrics"] = _metrics(evaluate_fn, t + 1, state.model)
@@ -110,10 +111,11 @@ class CodedSum:
             if on_round:
                 on_round(note)
             silent = round_notes.silent(note, silent)
-            if silent == MOST_SILENT_ROUNDS:
+            if silent == most_silent:
                 raise FederationError(
-                    f"nobody answered in {silent} rounds, up to round {t + 1}: the model is as it "
-                    "was before them; give the same command again to go on"
+                    f"nobody answered, {silent} times in a row, up to round {t + 1}: the model is "
+                    "as it was before; give the same command again to go on, with a larger "
+                    "num_rounds if that was the last"
                 )
         results.write(self.folder, self._describe(), state.history, state.model)
         return Result(
@@ -162,10 +164,11 @@ class CodedSum:
 
     # The state
 
-    def _begin(self, initial: ArrayRecord, evaluate_fn: Evaluate | None) -> State:
+    def _begin(
+        self, initial: ArrayRecord, evaluate_fn: Evaluate | None, saved: dict[str, Any] | None
+    ) -> State:
         """The state of the last checkpoint, or a fresh one."""
         N = len(self.commit.members)
-        saved = self.federation.state.checkpoint(self.name)
         if saved is None:
             memory = estimators.start(self.estimator, N, len(self.layout.vector(initial)))
             first = {"round": 0, "metrics": _metrics(evaluate_fn, 0, initial), "sites": []}
@@ -207,8 +210,7 @@ class CodedSum:
     def _save(self, state: State) -> None:
         arrays: dict[str, npt.NDArray[Any]] = {
             "model": self.layout.vector(state.model),
-            "missed": np.asarray(state.reliability.missed),
-            "rounds": np.asarray(state.reliability.rounds),
+            **{name: getattr(state.reliability, name) for name in SEEN},
         }
         if state.memory is not None:
             arrays["memory"] = state.memory
@@ -217,6 +219,8 @@ class CodedSum:
             "commit": state.commit,
             "initial": state.initial,
             "about": self._describe(),
+            "straggler_prob": self.commit.straggler_prob,
+            "owner_share": self.commit.owner_share,
             "rehearsed": self.settings.stragglers is not None,
             "warmed": state.warmed,
             "layout": self.layout.arrays,
@@ -250,22 +254,27 @@ class CodedSum:
     # What a round goes by
 
     def _use_code(
-        self, grid: Grid, inquiry: Inquiry, initial: ArrayRecord, *, is_new: bool
+        self, grid: Grid, inquiry: Inquiry, initial: ArrayRecord, saved: dict[str, Any] | None
     ) -> None:
         """Commit to the code that is asked for, with what it needs.
 
-        A training that goes on keeps the estimates of p that it split by.
+        A training that goes on keeps what it split by, whatever others did in between.
         """
         code, commit = self.settings.code, self.commit
-        p, w = commit.straggler_prob, commit.owner_share
-        if code != "reliability-split":
-            p = None
-        elif p is None or is_new or self.settings.straggler_prob is not None:
-            p = tuple(self._straggler_prob(self._known_reliability()).tolist())
-        if code != "owner-corrected":
-            w = None
-        elif w is None:
-            w = tuple(inquiry.owner_shares(grid, initial))
+        p: tuple[float, ...] | None = None
+        w: tuple[float, ...] | None = None
+        if code == "reliability-split":
+            if saved is None or self.settings.straggler_prob is not None:
+                p = tuple(self._straggler_prob(self._known_reliability()).tolist())
+            else:
+                p = tuple(saved["notes"]["straggler_prob"])
+        elif code == "owner-corrected":
+            if saved is not None:
+                w = tuple(saved["notes"]["owner_share"])
+            elif commit.owner_share is not None:
+                w = commit.owner_share
+            else:
+                w = tuple(inquiry.owner_shares(grid, initial))
         if (code, p, w) != (commit.code, commit.straggler_prob, commit.owner_share):
             self.federation.record(commit.anew(code=code, straggler_prob=p, owner_share=w))
 
@@ -283,6 +292,14 @@ class CodedSum:
         return model.answered(num_rounds, N, rng=stream(self.settings.seed, "stragglers", 0))
 
     # A round
+
+    def _bring_up_to_date(self, grid: Grid, inquiry: Inquiry, state: State) -> None:
+        """Have all come under the newest commit, although nothing is trained.
+
+        Their answers are not used; but what was withdrawn, or left, is deleted.
+        """
+        self._ask(grid, inquiry, state, state.round, np.array(self.commit.present))
+        self._save(state)
 
     def _warm_up(self, grid: Grid, inquiry: Inquiry, state: State) -> None:
         """Memory from everybody's answer at the initial model; who is missing stays at 0."""
@@ -333,8 +350,14 @@ class CodedSum:
             "sites": round_notes.by_site(commit, heard, p),
         }
         state.history.append(note)
-        for i in np.flatnonzero(state.reliability.at_cap & ~before.at_cap & present):
-            log(WARNING, "%s hardly ever answers: consider leave", commit.members[i].site)
+        for i in np.flatnonzero(state.reliability.away & ~before.away & present):
+            log(
+                WARNING,
+                "%s has been away for %d rounds: it counts as before when it is back; consider "
+                "leave if it is gone for good",
+                commit.members[i].site,
+                state.reliability.run[i],
+            )
         return note
 
     def _step(self, state: State, heard: Heard, p: FloatArray, t: int) -> None:
