@@ -7,6 +7,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -53,7 +54,8 @@ class Plan:
 
     def print(self) -> None:
         about = self.about
-        table = Table(title=f"{about['sites']} sites, {about['code']}, {about['geometry']}")
+        title = f"{about['sites']} sites, {about['code']}, {about['geometry']}"
+        table = Table(title=title, box=box.SIMPLE_HEAD, collapse_padding=True)  # fits 80 columns
         heads = ["c", "d", "heterogeneity", "variance", "vs IID", "moved", "compute", "cost"]
         for name in [*heads, *(["rounds"] if self.rounds else []), ""]:
             table.add_column(name, justify="right")
@@ -61,7 +63,7 @@ class Plan:
             table.add_row(*self._row(self.placed), "as placed", end_section=True)
         for option in self.options:
             chosen = option == self.taken.option
-            sign = "◀ take this" if chosen else "·" if option.best else ""
+            sign = "◀ take" if chosen else "·" if option.best else ""
             table.add_row(*self._row(option), sign)
         console = Console()
         console.print(table)
