@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -161,7 +162,13 @@ def test_identity_is_made_once(tmp_path):
         (("node-key", "{tmp}/full/file/x"), 8, "cannot be written"),
         (("proxy", "--tls", "{tmp}", "--listen", "127.0.0.1:99999"), 2, "a port up to 65535"),
         (("proxy", "--tls", "{tmp}", "--superlink", "localhost"), 2, "superlink must be"),
+        (("check", "{tmp}/none.npz"), 3, "none.npz cannot be read: No such file"),
+        (("check", "{tmp}/full/file"), 3, "data must be .npz or .parquet"),
+        (("check", "{tmp}/nan.npz"), 3, "x must be finite, got nan in example 2"),
+        (("check", "{tmp}/digits.npz", "--classes", "2"), 3, "labels from 0 to 1, got 2 in"),
+        (("check", "{tmp}/digits.npz", "--classes", "0"), 2, "classes must be an integer >= 1"),
         (("run", "{tmp}"), 8, "pyproject.toml cannot be read"),
+        (("run", "{tmp}/half"), 8, "must describe a Flower app: 'clientapp' is missing"),
         (("run", "{tmp}", "--sites", "1"), 2, "at least 2"),
         (("run", "{tmp}", "--run-config", "rounds"), 2, "key=value"),
         (("new", "{tmp}/full"), 8, "must be new or an empty folder"),
@@ -174,8 +181,53 @@ def test_identity_is_made_once(tmp_path):
 def test_a_mistake_is_a_message_and_an_exit_code(arguments, code, said, tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("x")
+    (tmp_path / "half").mkdir()
+    (tmp_path / "half" / "pyproject.toml").write_text(
+        '[tool.flwr.app.components]\nserverapp = "a:app"\n'
+    )
+    for name, x in (("digits", np.ones((3, 2))), ("nan", np.array([[1], [2], [np.nan]]))):
+        np.savez(tmp_path / f"{name}.npz", x=x, y=np.arange(3), shareable=[True, False, True])
     filled = [argument.replace("{tmp}", str(tmp_path)) for argument in arguments]
     assert said in fedcommons("federate", *filled, code=code)
+
+
+def test_a_data_file_can_be_checked_before_anything_runs(tmp_path):
+    x, y = np.ones((30, 4, 2), np.float32), np.arange(30)
+    np.savez(tmp_path / "a.npz", x=x, y=y, shareable=y % 3 == 0)
+    found = json.loads(fedcommons("federate", "check", tmp_path / "a.npz", "--json"))
+    labels = ", ".join(map(str, range(20))) + ", ..."
+    assert found == {
+        "examples": 30, "shareable": 10, "an_example": "float32 4x2", "labels": labels
+    }  # fmt: skip
+    assert "float32 4x2" in fedcommons("federate", "check", tmp_path / "a.npz", "--classes", 30)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npz"]
+
+
+@pytest.mark.parametrize(
+    ("file", "before", "after", "said"),
+    [
+        ("data.py", "x_train[mine]", "x_trian[mine]", "AttributeError at data.py:"),
+        ("data.py", "mnist.y_train[mine], shareable", "mnist.y_train, shareable",
+         "DataError: data: y must be one integer label for each of the"),
+        ("data.py", "N_CLASSES = 10", "N_CLASSES = 9",
+         "DataError: data: y must be labels from 0 to 8, got 9 in example"),
+        ("task.py", ".astype(np.float32))})", ")})",
+         "the training function must return the arrays that it was given, got "
+         "beta (float64, shape (785, 10)) instead of beta (float32, shape (785, 10))"),
+        ("task.py", '{"arrays": ', '{"model": ', "must return 'arrays' or 'gradient', got"),
+    ],
+    ids=["typo", "lengths", "labels", "type", "name"],
+)  # fmt: skip
+def test_a_mistake_in_the_app_is_said_at_once_where_it_is_made(tmp_path, file, before, after, said):
+    fedcommons("federate", "new", tmp_path / "clinics")
+    path = tmp_path / "clinics" / "clinics" / file
+    text = path.read_text()
+    assert before in text
+    path.write_text(text.replace(before, after))
+    start = time.monotonic()
+    found = fedcommons("federate", "run", tmp_path / "clinics", code=8 if "9" not in after else 0)
+    assert said in found
+    assert time.monotonic() - start < 60  # not the 120 s that real sites are waited for
 
 
 def test_a_store_that_was_never_in_a_federation_has_nothing_to_withdraw(tmp_path):

@@ -11,6 +11,7 @@ server goes on; the server dies as a whole, at each of its writes in turn. Measu
 
 import ast
 import os
+import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ from tests.federate.tiny import (
     P,
     Tiny,
     answers_at,
+    die_at,
     in_child,
     mean_estimate,
     train,
@@ -44,6 +46,7 @@ STORE = (
     "withdrawn", "withdrew_all", "wiped",
 )  # fmt: skip
 GIVEN_UP = ("store.given_up", "server.given_up", "server.dropped")
+OLDER = "store.older"  # of a store that was restored from a backup
 OPERATOR = ("withdrawn", "withdrew_all")  # reached by the operator's commands, not by messages
 END = ("results", "results", "model", "run")
 SERVER = [
@@ -228,7 +231,7 @@ def test_the_matrix_has_every_durable_write(tiny, monkeypatch):
     reached = [point for point in points if point.endswith(":before")]
     assert len(points) == 2 * len(reached)
     names = {point.removesuffix(":before") for point in reached}
-    assert names | set(GIVEN_UP) == names_in_the_source()
+    assert names | {*GIVEN_UP, OLDER} == names_in_the_source()
     assert names == {f"store.{name}" for name in STORE} | {f"server.{name}" for name in SERVER}
     server = [p.removeprefix("server.").removesuffix(":before") for p in reached if "server" in p]
     assert server[: len(SERVER)] == SERVER
@@ -458,3 +461,27 @@ def test_the_server_dies_as_it_gives_up(tiny, name, side):
         train(federation, grid, 5)
     tiny.close()
     check_given_up(tiny)
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_a_store_dies_as_it_notes_that_it_is_older(tiny, tmp_path, side):
+    """What it forgot does not come back, whenever it died."""
+    tiny.run(1)
+    tiny.close()
+    shutil.copytree(tiny.folder / "b", tmp_path / "backup")
+    tiny.withdraw("b", 0)
+    tiny.run(2)
+    tiny.close()
+    shutil.rmtree(tiny.folder / "b")
+    shutil.copytree(tmp_path / "backup", tiny.folder / "b")
+
+    def main() -> None:
+        durable.reached = die_at(f"{OLDER}:{side}")
+        with tiny.shared(reshare=True):
+            pass
+
+    assert in_child(main) == -signal.SIGKILL
+    for _ in range(2):
+        with tiny.shared(reshare=True) as federation:
+            assert [member.site for member in federation.commit.members] == ["a", "c", "d"]
+        tiny.close()

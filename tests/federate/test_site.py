@@ -620,6 +620,26 @@ def test_a_withdrawal_is_followed_although_a_later_epoch_was_begun(committed):
     assert sites[B].come_under(gone.record) == gone
 
 
+def test_what_a_later_epoch_brought_of_who_took_something_back_is_deleted(committed):
+    """It may be among it, under another number; what the others sent stays."""
+    sites, _, commit = committed
+    later = epoch_of(sites, number=2)
+    for sender in (A, C):
+        sites[B].receive(later.record, [sent_by(sites[sender], later)[B]])
+    sites[B].come_under(commit.anew(withdrawn=((0,), (), ())).record)
+    senders = {sender for epoch, sender, *_ in sites[B].store._chunks() if epoch == later.digest}
+    assert senders == {sites[C].identity_name}
+
+
+def test_both_sides_keep_the_receipt(committed):
+    sites, _, commit = committed
+    given = [e for e in sites[B].store.ledger() if e.event == "receipt given"]
+    assert {e.peer for e in given} == {sites[A].identity_name, sites[C].identity_name}
+    for entry in given:
+        receipt = Receipt(entry.peer, sites[B].identity_name, entry.examples, entry.evidence)
+        assert receipt.is_signed_under(bytes.fromhex(commit.epoch))
+
+
 def test_a_commit_of_another_epoch_of_that_number_is_refused(three, epoch):
     three[A].receive(epoch.record, [])
     with pytest.raises(CommitRefused):

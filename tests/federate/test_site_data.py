@@ -17,9 +17,10 @@ import pytest
 
 from fedcommons.errors import DataError
 from fedcommons.federate import site_data as module
+from fedcommons.federate.fingerprints import fingerprints_of
 from fedcommons.federate.refusals import DataChanged
 from fedcommons.federate.site import Site
-from fedcommons.federate.site_data import FileRows, SiteData, fingerprints_of, load_site_data
+from fedcommons.federate.site_data import FileRows, SiteData, load_site_data
 from fedcommons.federate.store import Store
 from tests.federate.conftest import FEDERATION
 

@@ -346,11 +346,13 @@ def test_what_a_killed_process_had_deleted_is_overwritten_at_the_next_opening(st
 
 def test_what_another_reader_holds_on_to_is_said_and_overwritten_later(store, caplog):
     examples = receive(store)
-    store._run("PRAGMA busy_timeout = 20")
     reader = sqlite3.connect(store.folder / FILE, isolation_level=None)
     reader.execute("BEGIN")
     assert reader.execute("SELECT COUNT(*) FROM received").fetchall() == [(1,)]
+    start = time.monotonic()
     store.apply(commit_of(pairs=()), me=2)
+    Store(store.folder).close()  # as a deployed site does for every message
+    assert time.monotonic() - start < 10  # nobody waits for a backup
     assert occurrences(store, examples.x) > 0
     assert "what was deleted is not overwritten yet" in caplog.text
     reader.close()
@@ -699,3 +701,59 @@ def test_a_full_disk_fails_the_step_and_nothing_else(store):
     assert everything(store) == before
     store._run("PRAGMA max_page_count = 1000000")
     receive(store, chunk=8)
+
+
+def test_a_transaction_is_on_the_disk_when_it_returns(store):
+    """As SQLite promises it with these settings, whatever happens to the machine."""
+    assert store._run("PRAGMA journal_mode") == [("wal",)]
+    assert store._run("PRAGMA synchronous") == [(2,)]  # FULL: the log is synced at every commit
+
+
+def test_a_file_is_on_the_disk_before_its_name_and_its_name_before_the_return(
+    tmp_path, monkeypatch
+):
+    done = []
+    fsync, replace_file = os.fsync, Path.replace
+
+    def note_sync(descriptor):
+        fsync(descriptor)
+        done.append(("sync", Path(f"/proc/self/fd/{descriptor}").resolve().name))
+
+    def note_replace(path, target):
+        done.append(("replace", target.name))
+        return replace_file(path, target)
+
+    monkeypatch.setattr(os, "fsync", note_sync)
+    monkeypatch.setattr(Path, "replace", note_replace)
+    durable.write_file(tmp_path / "state.json", b"{}", "server.state")
+    assert done == [
+        ("sync", ".state.json.part"),
+        ("replace", "state.json"),
+        ("sync", tmp_path.name),
+    ]
+    done.clear()
+    durable.remove_file(tmp_path / "state.json", "server.state")
+    durable.make_folder(tmp_path / "commits")
+    assert done == [("sync", tmp_path.name)] * 2
+
+
+def test_a_folder_with_other_things_in_it_keeps_its_mode(tmp_path):
+    (tmp_path / "store").mkdir(mode=0o755)
+    (tmp_path / "store").chmod(0o755)
+    (tmp_path / "store" / "notes.txt").touch()
+    Store(tmp_path / "store", create=True).close()
+    assert stat.S_IMODE((tmp_path / "store").stat().st_mode) == 0o755
+    assert stat.S_IMODE((tmp_path / "store" / FILE).stat().st_mode) == 0o600
+
+
+def test_the_keys_of_an_exchange_that_was_given_up_are_destroyed(store):
+    store.fresh_key()
+    store.enter_epoch(2, b"another", {})
+    store.give_up(1, 1)
+    assert len(store._all("epoch_keys")) == 1  # it may go on
+    store.give_up(1, 2)
+    assert store._all("epoch_keys") == []
+    store.fresh_key()
+    store.enter_epoch(3, b"a third", {})
+    store.give_up(1, 2)
+    assert len(store._all("epoch_keys")) == 1

@@ -17,6 +17,7 @@ from fedcommons.reliability import Reliability
 from fedcommons.stragglers import Bernoulli, Trace
 from fedcommons.tasks import softmax
 from tests.federate.tiny import (
+    BETA,
     Tampered,
     Tiny,
     answers_at,
@@ -777,3 +778,28 @@ def test_results_hold_every_round_and_every_answer(tiny):
 
 def test_no_rounds_are_a_training_too(tiny):
     assert tiny.run(0).tobytes() == np.zeros((5, 3)).tobytes()
+
+
+def test_rounds_that_nobody_answers_say_nothing_of_the_sites(tiny):
+    grid = tiny.grid(Tampered)
+    with tiny.shared(grid) as federation:
+        train(federation, grid, 2)
+        grid.tamper = lambda site, message, reply: None
+        with pytest.raises(FederationError, match="nobody answered, 2 times"):
+            train(federation, grid, 4, deadline=0.05)
+        grid.tamper = lambda site, message, reply: reply
+        _, notes = train(federation, grid, 5)
+    assert {site["straggler_prob"] for site in notes[0]["sites"]} == {1 / 4}
+
+
+def test_memory_that_nobody_warmed_is_warmed_by_the_next_run(tiny):
+    grid = tiny.grid(Tampered)
+    with tiny.shared(grid) as federation:
+        grid.tamper = lambda site, message, reply: None
+        with pytest.raises(FederationError, match="nobody answered at the initial model"):
+            train(federation, grid, 2, deadline=0.05, estimator="memory", warm=True)
+        grid.tamper = lambda site, message, reply: reply
+        warm, _ = train(federation, grid, 1, estimator="memory", warm=True, straggler_prob=0.5)
+    M = federation.commit.n_examples
+    full = tiny.full_gradient({}, np.zeros_like(BETA))
+    np.testing.assert_allclose(warm, -0.5 / M * full, rtol=1e-12)

@@ -8,6 +8,7 @@ import json
 import re
 import shlex
 import sys
+import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from fedcommons import checks
 from fedcommons.cli import exit_codes, federate_demo, federate_deploy
 from fedcommons.cli.extras import need_flower
 from fedcommons.cli.options import AsJson
@@ -137,6 +139,39 @@ def _show(
 
 
 @app.command()
+def check(
+    data: Annotated[Path, typer.Argument(help="A site's data file: .npz or .parquet.")],
+    label_column: Annotated[str, typer.Option(help="Of Parquet.")] = "label",
+    shareable_column: Annotated[str, typer.Option(help="Of Parquet.")] = "shareable",
+    classes: Annotated[
+        int | None, typer.Option(help="Labels must be below it, as the app says.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What a federation would read from a site's data file, and what is wrong with it.
+
+    Nothing leaves this machine: the SuperNode need not run.
+
+    Example: fedcommons federate check /srv/hospital-a/data.npz
+    """
+    need_flower()
+    from fedcommons.federate.site_data import load_site_data
+    from fedcommons.federate.status import summary_of
+
+    with tempfile.TemporaryDirectory() as spool:
+        found = load_site_data(
+            data, spool=Path(spool), label=label_column, shareable=shareable_column
+        )
+        if classes is not None:
+            found = found.with_labels_below(checks.integer("classes", classes, low=1))
+        summary = summary_of(found)
+    if as_json:
+        typer.echo(json.dumps(summary, indent=2))
+    else:
+        _print_status(summary)
+
+
+@app.command()
 def identity(folder: StoreFolder, as_json: AsJson = False) -> None:
     """Print a site's public key for its peers to pin; a new store is made where there is none.
 
@@ -164,7 +199,7 @@ def _print_status(found: dict[str, Any]) -> None:
     for name, value in found.items():
         if not isinstance(value, dict):
             typer.echo(f"{name.replace('_', ' '):24} {'-' if value is None else value}")
-    for sender, n in found["held_from_others"].items():
+    for sender, n in found.get("held_from_others", {}).items():
         typer.echo(f"{'held from ' + sender:24} {n}")
 
 

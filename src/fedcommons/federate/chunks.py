@@ -97,5 +97,7 @@ def _check_values(examples: Examples, own: SiteData) -> None:
     x, y = examples.x, examples.y
     if x.dtype != own.x.dtype or x.shape[1:] != own.x.shape[1:]:
         raise EnvelopeRefused("the examples have another shape or type than this site's")
-    if (y < 0).any() or (x.dtype.kind == "f" and not np.isfinite(x).all()):
+    if (y < 0).any() or (own.n_classes is not None and (y >= own.n_classes).any()):
+        raise EnvelopeRefused("the examples hold labels that are no classes")
+    if x.dtype.kind == "f" and not np.isfinite(x).all():
         raise EnvelopeRefused("the examples hold values that no example may have")

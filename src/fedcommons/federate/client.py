@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import sysconfig
 import tomllib
 import traceback
 from collections.abc import Callable, Iterator
@@ -17,10 +18,10 @@ import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, Context, Error, Message
 from flwr.clientapp import ClientApp
 
-from fedcommons import coding
+from fedcommons import checks, coding
 from fedcommons.batches import batches
 from fedcommons.checks import FloatArray, IntArray
-from fedcommons.errors import ArgumentError, FederationError
+from fedcommons.errors import ArgumentError, FedcommonsError, FederationError
 from fedcommons.federate import wire
 from fedcommons.federate.commits import Commit
 from fedcommons.federate.layout import Layout, numpy_of
@@ -38,6 +39,7 @@ Handler = Callable[[Message, Context], Message]
 Batch = tuple[npt.NDArray[Any], IntArray, FloatArray]
 FAILED = 2  # Flower's code for a client that raised an exception
 FIRST_USE = "first-use"
+OURS = Path(__file__).parents[1]  # the package's folder
 EXACT_SPREAD_UP_TO = 1000  # shared examples whose gradients are taken one by one
 
 
@@ -65,8 +67,8 @@ class View:
 class SiteClient:
     """What `attach` returns: the site behind a client app, found by each message's context."""
 
-    def __init__(self, data: Callable[[Context], SiteData] | None) -> None:
-        self._load = data or data_from_node_config
+    def __init__(self, data: Callable[[Context], SiteData] | None, n_classes: int | None) -> None:
+        self._load, self._n_classes = data or data_from_node_config, n_classes
         self._open: dict[tuple[int, str], Site] = {}
         self._arrays: dict[str, tuple[bytes, npt.NDArray[Any], IntArray]] = {}
         self._views: dict[int, View] = {}
@@ -85,6 +87,8 @@ class SiteClient:
             peers = peers_from_node_config(context)
             # Who withdrew everything may have removed it too, and still takes its leave.
             data = SiteData.none() if store.withdrew_all else self._load(context)
+            if self._n_classes is not None:
+                data = data.with_labels_below(self._n_classes)
             self._open[known] = Site(store, data, name, peers)
         return self._open[known]
 
@@ -127,6 +131,7 @@ class SiteClient:
             run_id=context.run_id,
             with_key=bool(request["with-key"])
             and not (committed and bool(request.get("unless-committed"))),
+            committed=request["committed"],
         )
         reply = {
             "offer": signed.content,
@@ -206,12 +211,12 @@ class SiteClient:
         """Everything that the site holds, its own examples first; read once for each commit."""
         known = self._arrays.get(site.identity_name)
         if known is None or known[0] != commit.digest:
-            rows = site.rows.trained_on(site.manifest_of(commit))
+            own_x, own_y = site.rows.examples(site.manifest_of(commit))
             received = [
                 site.received_examples(commit, sender) for sender, _ in site.held(commit).senders
             ]
-            x = np.concatenate([site.data.x.take(rows), *(part for part, _ in received)])
-            y = np.concatenate([site.data.y[rows], *(part for _, part in received)])
+            x = np.concatenate([own_x, *(part for part, _ in received)])
+            y = np.concatenate([own_y, *(part for _, part in received)])
             self._arrays[site.identity_name] = known = (commit.digest, x, y)
         return known[1], known[2]
 
@@ -248,8 +253,16 @@ class _Training:
             if view.local_steps > 1 or view.batch_size:
                 raise LocalStepsIgnored("a gradient is one step on all examples")
             return records["gradient"]
-        if Layout.of(records["arrays"]) != Layout.of(start):
-            raise FederationError("the training function must return the arrays that it was given")
+        if "arrays" not in records:
+            raise FederationError(
+                f"the training function must return 'arrays' or 'gradient', got {sorted(records)}"
+            )
+        given, found = Layout.of(start), Layout.of(records["arrays"])
+        if found != given:
+            raise FederationError(
+                "the training function must return the arrays that it was given, got "
+                f"{found.beside(given)}"
+            )
         return ArrayRecord(
             {
                 name: Array(_descent(numpy_of(array), numpy_of(records["arrays"][name]), n))
@@ -345,12 +358,21 @@ def data_from_node_config(context: Context) -> SiteData:
 # What an app calls
 
 
-def attach(app: ClientApp, data: Callable[[Context], SiteData] | None = None) -> SiteClient:
+def attach(
+    app: ClientApp,
+    data: Callable[[Context], SiteData] | None = None,
+    *,
+    n_classes: int | None = None,
+) -> SiteClient:
     """Let a client app take part in exchanges; `data` loads the site's examples.
 
-    Without `data` they are read from the file that the node config names.
+    Without `data` they are read from the file that the node config names. With `n_classes` labels
+    that are not below it are refused, the site's own and those that others send: else one site's
+    mistake stops the training of all that hold its examples.
     """
-    client = SiteClient(data)
+    if n_classes is not None:
+        n_classes = checks.integer("n_classes", n_classes, low=1)
+    client = SiteClient(data, n_classes)
     for message_type, handler in (
         (wire.OFFER, client.offer),
         (wire.SEND, client.send),
@@ -370,11 +392,27 @@ def coded(site: SiteClient) -> Callable[[Message, Context, Handler], Message]:
 
 
 def _scrubbed(message: Message, context: Context, handle: Handler) -> Message:
-    """Errors cross the wire by the name of their class: their texts may quote data."""
+    """Errors cross the wire by the name of their class alone: their texts may quote data."""
     try:
         return handle(message, context)
     except Exception as error:
         name = type(error).__name__
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        logger.error("%s at %s:%s", name, Path(where.filename).name, where.lineno)
+        logger.error("%s", _described(error))
         return Message(Error(FAILED, name), reply_to=message)
+
+
+def _described(error: Exception) -> str:
+    """An error for the site's own log, which stays there.
+
+    Our own say what is wrong. Texts of others may quote data: only where they come from is said,
+    and which line of the app that was.
+    """
+    name, frames = type(error).__name__, traceback.extract_tb(error.__traceback__)
+    if isinstance(error, FedcommonsError) and type(error).__module__.startswith("fedcommons."):
+        return f"{name}: {error}"
+    installed = sysconfig.get_path("purelib"), sysconfig.get_path("stdlib"), str(OURS)
+    of_app = [frame for frame in frames if not frame.filename.startswith(installed)]
+    places = dict.fromkeys(
+        f"{Path(frame.filename).name}:{frame.lineno}" for frame in [*of_app[-1:], frames[-1]]
+    )
+    return f"{name} at {', in '.join(places)}"

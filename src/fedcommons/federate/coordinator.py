@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from logging import INFO, WARNING
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from flwr.serverapp import Grid
 
 from fedcommons import checks
 from fedcommons.errors import ArgumentError, FederationError
+from fedcommons.federate import adoption
 from fedcommons.federate.commits import Commit
 from fedcommons.federate.delivery import Delivery
 from fedcommons.federate.example_layout import misfit, usual
@@ -35,6 +36,7 @@ class Federation:
         try:
             self._commit = self.state.commit()
             self._exchange = self.state.exchange()
+            self.meeting.committed = self._commit.record if self._commit else b""
             for known in (self._commit, self._exchange and self._exchange.epoch):
                 if known and known.federation != name:
                     raise FederationError(
@@ -55,6 +57,7 @@ class Federation:
         """Make a commit the one that all train by."""
         self.state.save_commit(commit)
         self._commit = commit
+        self.meeting.committed = commit.record
 
     def receipts(self, sender: str) -> list[Receipt]:
         """The receipts for what a site sent in the committed epoch."""
@@ -98,47 +101,44 @@ class Federation:
             )
         log(INFO, "%d sites are there", len(self.meeting.here))
 
-    def adopt(self) -> None:
-        """Take up the newest commit that sites report, if the server does not have it any more."""
-        reported = self.meeting.commits
-        newest = max(reported.values(), key=lambda c: c.order, default=None)
+    def adopt(self, leaving: Sequence[str], *, needed: bool) -> None:
+        """Take up the newest commit that sites report, if the server does not have it any more.
+
+        Where a new exchange follows it is not `needed`, and nothing is an error.
+        """
+        reported, names = self.meeting.commits, self._names()
+        newest = adoption.newest_of(reported)
         if newest is None or (self._commit and newest.order <= self._commit.order):
             return
         if self._commit is None:
-            self._check_related(newest, reported)
-        elif not self._is_later(newest, reported):
-            names = self._names_of(i for i, c in reported.items() if c.epoch == newest.epoch)
+            excused = {i for i, site in names.items() if site in leaving} | self.meeting.withdrew
+            try:
+                adoption.check_believable(newest, reported, names, excused)
+            except FederationError as error:
+                if needed:
+                    raise
+                log(WARNING, "%s", error)
+                return
+            self._give_up_what_was_lost(newest)
+        elif not adoption.is_later(newest, self._commit, reported, set(self.meeting.here)):
+            by = ", ".join(sorted(names[i] for i, commit in reported.items() if commit == newest))
             log(WARNING, "commit %s, which %s report, is not adopted: it does not follow from the "
-                "server's", newest.order, names)  # fmt: skip
+                "server's", newest.order, by)  # fmt: skip
             return
         log(WARNING, "adopting commit %s, which sites report", newest.order)
         self.record(newest)
 
-    def _is_later(self, newest: Commit, reported: Mapping[str, Commit]) -> bool:
-        """Whether a commit comes after the server's own, by most members' word.
+    def _give_up_what_was_lost(self, newest: Commit) -> None:
+        """Exchanges that sites took part in after a commit went with the server's state."""
+        offers = [self.meeting.offers[i].checked() for i in self.meeting.here]
+        seen = [offer.highest_epoch for offer in offers if newest.index(offer.identity) is not None]
+        last = max((n for n in seen if n <= newest.number + MOST_AHEAD), default=0)
+        if last > newest.number:
+            self.state.give_up(last)
 
-        A commit is not signed: one store from elsewhere must not turn a federation over.
-        """
-        own = self.commit
-        here = {m.identity for m in own.members_present} & set(self.meeting.here)
-        under = {identity for identity in here if reported.get(identity) == newest}
-        if newest.epoch == own.epoch:
-            return 2 * len(under) > len(here) and newest.may_follow(own)
-        return 2 * sum(reported[i].epoch == newest.epoch for i in here & set(reported)) > len(here)
-
-    def _check_related(self, newest: Commit, reported: Mapping[str, Commit]) -> None:
-        """Stores of one federation know of each other; those of two with the same name do not."""
-        under = {identity for identity, c in reported.items() if c.epoch == newest.epoch}
-        for identity, commit in reported.items():
-            if not under & {member.identity for member in commit.members}:
-                raise FederationError(
-                    f"the sites' stores are of different federations that are called "
-                    f"{self.name!r}: {self._names_of([identity])} is under {commit.order}, "
-                    f"{self._names_of(under)} under {newest.order}; choose who takes part"
-                )
-
-    def _names_of(self, identities: Iterable[str]) -> str:
-        return ", ".join(sorted(self.meeting.offers[i].checked().site for i in identities))
+    def _names(self) -> dict[str, str]:
+        """The names of the sites that are or were there, by identity."""
+        return {i: offer.checked().site for i, offer in self.meeting.offers.items()}
 
     def begin(self, copies: int, seed: int | None, leaving: Sequence[str] = ()) -> Exchange:
         """A new epoch with the sites that are there, on the disk before anybody hears of it.
@@ -196,7 +196,7 @@ class Federation:
         """Give up an exchange that was begun and will not be gone on with."""
         if self.unfinished is not None:
             log(INFO, "the exchange of epoch %d is given up", self.unfinished.epoch.number)
-            self.state.give_up(self.unfinished)
+            self.state.give_up(self.unfinished.epoch.number)
             self._exchange = None
 
     def deliver(self, grid: Grid, exchange: Exchange, *, seconds: float) -> None:
@@ -261,10 +261,18 @@ class Federation:
                 f"{self.commit.number}, which {self.state.folder} holds: set another state-dir, "
                 "or reshare = true for a new exchange"
             )
+        name_of = {identity: site for site, identity in members.items()}
         for identity in self.meeting.here:
             offer = self.meeting.offers[identity].checked()
             site = offer.site
-            if site not in members and (why := self._misfit(offer)):
+            if name_of.get(identity, site) != site:
+                log(
+                    WARNING,
+                    "%s is %s in the exchange: give it that name again, or it is refused",
+                    site,
+                    name_of[identity],
+                )
+            elif site not in members and (why := self._misfit(offer)):
                 log(WARNING, "%s has no part in the exchange: %s", site, why)
             elif site not in members:
                 log(WARNING, "%s came after the exchange: reshare = true takes it in", site)
@@ -308,7 +316,7 @@ def share(
             with_key=reshare or is_new,
             unless_committed=not reshare,  # a fresh key would number rows anew
         )
-        us.adopt()
+        us.adopt(leave, needed=not reshare)
         us.check_leaving(leave)
         pending = None if reshare else us.unfinished
         if pending is not None and pending.epoch.copies == copies:

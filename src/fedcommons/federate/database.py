@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 FILE = "store.sqlite3"
 VERSION = 1
 APPLICATION = 0x46434F4D  # "FCOM"
+BUSY_SECONDS = 30  # that another process may write for
+WIPE_MILLISECONDS = 200
 
 SCHEMA = """
 CREATE TABLE about (name TEXT PRIMARY KEY, value BLOB NOT NULL, seal BLOB NOT NULL) WITHOUT ROWID;
@@ -77,7 +79,7 @@ class Database:
                 raise StoreError(f"{folder} is not a site's store: {FILE} is missing")
             self._make_file(path)
         try:
-            self._db = sqlite3.connect(path, timeout=30, isolation_level=None)
+            self._db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
         except sqlite3.Error as error:
             raise StoreError(f"store {folder} cannot be opened: {error}") from None
         self._known: dict[str, tuple[tuple[int, int] | None, list[tuple[Any, ...]]]] = {}
@@ -89,10 +91,11 @@ class Database:
             raise
 
     def _make_file(self, path: Path) -> None:
-        """An empty file that nobody else may read, in a folder that nobody else may enter."""
+        """An empty file that nobody else may read, in a folder of its own nobody else may enter."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self.folder.chmod(0o700)
+            if not any(self.folder.iterdir()):  # one with other things in it stays as it is
+                self.folder.chmod(0o700)
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         except OSError as error:
             raise StoreError(f"store {self.folder} cannot be made: {error}") from None
@@ -155,9 +158,12 @@ class Database:
     def _wipe(self) -> None:
         """Empty the write-ahead log: what was deleted is in there too.
 
-        A reader from elsewhere (a backup, say) may hold on to it; every opening tries again.
+        A reader from elsewhere (a backup, say) may hold on to it; every opening tries again. It is
+        not waited for: a deployed site opens its store for every message.
         """
+        self._run(f"PRAGMA busy_timeout = {WIPE_MILLISECONDS}")
         ((busy, _, _),) = self._run("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._run(f"PRAGMA busy_timeout = {1000 * BUSY_SECONDS}")
         if busy:
             logger.warning(
                 "store %s: what was deleted is not overwritten yet, since another process uses "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +35,12 @@ class Layout:
                     f"which are not, got {name} of type {array.dtype}"
                 )
         return cls(tuple((name, tuple(a.shape), str(a.dtype)) for name, a in record.items()))
+
+    def beside(self, other: Layout) -> str:
+        """In words, the first array that the other layout has otherwise."""
+        pairs = itertools.zip_longest(self.arrays, other.arrays)
+        mine, theirs = next(pair for pair in pairs if pair[0] != pair[1])
+        return f"{_in_words(mine)} instead of {_in_words(theirs)}"
 
     @property
     def statistics(self) -> list[str]:
@@ -78,6 +85,10 @@ def numpy_of(array: Array) -> npt.NDArray[Any]:
     if data[:8] == b"\x93NUMPY\x01\x00" and data[10:start].startswith(plain):
         return np.frombuffer(data, dtype, offset=start).reshape(array.shape)
     return array.numpy()
+
+
+def _in_words(array: tuple[str, tuple[int, ...], str] | None) -> str:
+    return "nothing" if array is None else f"{array[0]} ({array[2]}, shape {array[1]})"
 
 
 def _is_trained(dtype: str) -> bool:

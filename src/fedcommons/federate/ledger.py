@@ -12,7 +12,10 @@ from fedcommons.federate.database import Database, row_digest
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """One thing that happened to examples: sent, received, receipt, commit, withdrawn, deleted."""
+    """One thing that happened to examples.
+
+    Sent, received, receipt (signed by the peer), receipt given, commit, withdrawn, deleted.
+    """
 
     entry: int
     time: float

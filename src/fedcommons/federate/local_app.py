@@ -12,6 +12,7 @@ from typing import Any
 from fedcommons.errors import FederationError
 from fedcommons.federate.embedded import EmbeddedGrid, run_embedded
 
+KINDS = ("serverapp", "clientapp")
 EMBEDDED = "embedded"  # the folder of an app's state-dir for runs in one process
 
 
@@ -20,10 +21,13 @@ def read_app(folder: Path) -> tuple[dict[str, str], dict[str, Any]]:
     path = folder / "pyproject.toml"
     try:
         app = tomllib.loads(path.read_text(encoding="utf-8"))["tool"]["flwr"]["app"]
-        return dict(app["components"]), dict(app.get("config", {}))
+        components = {kind: str(app["components"][kind]) for kind in KINDS}
+        return components, dict(app.get("config", {}))
     except OSError as error:
         raise FederationError(f"{path} cannot be read: {error}") from None
-    except (ValueError, KeyError, TypeError) as error:
+    except KeyError as error:
+        raise FederationError(f"{path} must describe a Flower app: {error} is missing") from None
+    except (ValueError, TypeError) as error:
         raise FederationError(f"{path} must describe a Flower app: {error}") from None
 
 
@@ -37,6 +41,8 @@ def run_app(folder: Path, n_sites: int, overrides: Mapping[str, Any]) -> Embedde
         )
     if "state-dir" in config and "state-dir" not in overrides:  # real sites have another exchange
         config["state-dir"] = str(Path(str(config["state-dir"])) / EMBEDDED)
+    if "wait" in config:
+        config["wait"] = 0  # all sites are there at once, or never
     config = {**config, "sites": n_sites, **overrides}
     nodes: list[dict[str, Any]] = [
         {"partition-id": k, "num-partitions": n_sites} for k in range(n_sites)
@@ -47,7 +53,7 @@ def run_app(folder: Path, n_sites: int, overrides: Mapping[str, Any]) -> Embedde
             node |= {"site": f"site-{k}", "store": str(store), "peers": "first-use"}
     sys.path.insert(0, str(folder.resolve()))
     try:
-        server_app, client_app = (_load(components[kind]) for kind in ("serverapp", "clientapp"))
+        server_app, client_app = (_load(components[kind]) for kind in KINDS)
         return run_embedded(server_app, client_app, nodes, config)
     finally:
         sys.path.remove(str(folder.resolve()))

@@ -27,6 +27,7 @@ class Meeting:
 
     def __init__(self, federation: str, run_id: int) -> None:
         self.federation, self.run_id = federation, run_id
+        self.committed = b""  # the server's own commit, by which sites see what they withdrew
         self.offers: dict[str, SignedOffer] = {}  # by identity, as all that follow
         self.commits: dict[str, Commit] = {}  # what sites say they are under
         self.withdrew: set[str] = set()  # sites that took everything back
@@ -124,6 +125,7 @@ class Meeting:
                 "federation": self.federation,
                 "with-key": with_key,
                 "unless-committed": unless_committed,
+                "committed": self.committed,
             }
         )
 

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fedcommons.checks import BoolArray, IntArray
 from fedcommons.errors import StoreError
+from fedcommons.federate.fingerprints import fingerprints_of
 from fedcommons.federate.manifest import Manifest, among
 from fedcommons.federate.packing import Examples
 from fedcommons.federate.refusals import DataChanged
-from fedcommons.federate.site_data import SPOOL, SiteData, data_behind, fingerprints_of
+from fedcommons.federate.site_data import SPOOL, SiteData, data_behind
 from fedcommons.federate.store import Store
 from fedcommons.federate.withdrawals import Withdrawn
+
+logger = logging.getLogger(__name__)
 
 
 class Shareable:
     """The examples that may leave a site: the only view of its data that the packing code has."""
 
     def __init__(self, data: SiteData, manifest: Manifest, key: bytes) -> None:
-        self._data, self._rows, self._key = data, manifest.share_rows, key
-        self._fingerprints = manifest.fingerprints
+        self._data, self._manifest, self._key = data, manifest, key
+        self._rows = manifest.share_rows
         if not data.shareable[self._rows].all():
             raise DataChanged("the manifest shares a row that is not marked as shareable")
 
@@ -33,13 +38,19 @@ class Shareable:
 
     def take(self, numbers: IntArray) -> Examples:
         """The examples with these share numbers, if they are those that were numbered."""
-        rows = self._rows[numbers]
-        found = Examples(numbers, self._data.y[rows], self._data.x.take(rows))
-        if not np.array_equal(
-            fingerprints_of(found.x, found.y, self._key), self._fingerprints[rows]
-        ):
-            raise DataChanged("the data changed since the rows were numbered")
-        return found
+        x, y = _as_numbered(self._data, self._rows[numbers], self._manifest, self._key)
+        return Examples(numbers, y, x)
+
+
+def _as_numbered(
+    data: SiteData, rows: IntArray, manifest: Manifest, key: bytes
+) -> tuple[npt.NDArray[Any], IntArray]:
+    """Inputs and labels of these rows, if they are those that were numbered."""
+    x, y = data.x.take(rows), data.y[rows]
+    if not np.array_equal(fingerprints_of(x, y, key), manifest.fingerprints[rows]):
+        data.discard_unpacked()  # if it is that, it is unpacked anew
+        raise DataChanged("the data are not those that were numbered")
+    return x, y
 
 
 def withdraw(store: Store, rows: IntArray) -> int:
@@ -75,10 +86,23 @@ class OwnRows:
     def number(self) -> None:
         """Number the rows that take part from now on: all but those that were withdrawn."""
         fingerprints, content = self._fingerprints()
-        live = ~among(fingerprints, self.store.withdrawn_fingerprints())
+        withdrawn = self.store.withdrawn_fingerprints()
+        live = ~among(fingerprints, withdrawn)
         digest = hashlib.sha256(content + live.tobytes()).digest()
         known = self.store.manifest()
+        same_file = known is not None and known.stamp and known.stamp == self.data.stamp
+        if known and same_file and known.content != content:
+            self.data.discard_unpacked()  # damaged, since the file is as it was
+            raise DataChanged("the data are not those of the file")
         if known is None or (known.digest, known.stamp) != (digest, self.data.stamp):
+            absent = withdrawn - {f.tobytes() for f in fingerprints[~live]}
+            if absent:
+                logger.warning(
+                    "%d of the %d contents that were withdrawn are not in the data: if they are "
+                    "there with other values (scaled, say, or rounded), withdraw them again",
+                    len(absent),
+                    len(withdrawn),
+                )
             self.store.number_rows(
                 Manifest(self.data.stamp, content, digest, live, self.data.shareable, fingerprints)
             )
@@ -121,6 +145,10 @@ class OwnRows:
     def trained_on(self, manifest: Manifest) -> IntArray:
         """The rows that are trained on."""
         return np.flatnonzero(manifest.live & ~self._gone(manifest))
+
+    def examples(self, manifest: Manifest) -> tuple[npt.NDArray[Any], IntArray]:
+        """Inputs and labels of the rows that are trained on, as they were numbered."""
+        return _as_numbered(self.data, self.trained_on(manifest), manifest, self._key)
 
     def shareable(self, manifest: Manifest) -> Shareable:
         """What may leave, if nothing of it was withdrawn since it was numbered."""

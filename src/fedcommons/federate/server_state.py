@@ -83,9 +83,9 @@ class ServerState:
         content = {"epoch": exchange.epoch.record.decode(), "receipts": receipts}
         durable.write_file(self.folder / "exchange.json", json.dumps(content).encode(), name)
 
-    def give_up(self, exchange: Exchange) -> None:
-        """Drop an exchange, and remember it: sites may hold what it brought."""
-        number = json.dumps(exchange.epoch.number).encode()
+    def give_up(self, epoch: int) -> None:
+        """Drop the exchange, and remember its number: sites may hold what it brought."""
+        number = json.dumps(epoch).encode()
         durable.write_file(self.folder / "given-up.json", number, "server.given_up")
         durable.remove_file(self.folder / "exchange.json", "server.dropped")
 

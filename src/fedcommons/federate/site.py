@@ -64,12 +64,21 @@ class Site:
 
     # Offer
 
-    def offer(self, federation: str, *, node_id: int, run_id: int, with_key: bool) -> SignedOffer:
-        """Say who this is and how much there is; with a fresh key if an exchange may follow."""
+    def offer(
+        self, federation: str, *, node_id: int, run_id: int, with_key: bool, committed: bytes = b""
+    ) -> SignedOffer:
+        """Say who this is and how much there is; with a fresh key if an exchange may follow.
+
+        `committed` is the server's commit, which must not know of more withdrawals than this store:
+        what is numbered anew would bring them back.
+        """
         self._check_federation(federation)
         self._check_taking_part()
         self.store.join(federation)
         if with_key or self.store.manifest() is None:
+            known = {committed, self.store.commit_record()[1], self.store.older_than}
+            for record in sorted(known - {b""}):
+                self._check_remembers(_decoded_commit(record))
             self.rows.number()
         manifest = self.rows.manifest()
         return Offer(
@@ -195,8 +204,11 @@ class Site:
             accepted.setdefault(sender, []).append((chunk, examples, packed))
         for sender, parts in accepted.items():
             self.store.receive(epoch.number, epoch.digest, epoch.sites[sender].identity, parts)
-        receipts = [self._receipt(epoch, me, sender) for sender in sorted(accepted)]
-        return [receipt for receipt in receipts if receipt is not None], refused
+        receipts = [r for s in sorted(accepted) if (r := self._receipt(epoch, me, s)) is not None]
+        if receipts:  # both sides keep them
+            given = [(r.sender, r.examples, r.signature) for r in receipts]
+            self.store.note_receipts(epoch.number, given, "receipt given")
+        return receipts, refused
 
     def _open(
         self, epoch: Epoch, me: int, key: bytes, senders: Mapping[bytes, int], data: bytes
@@ -289,11 +301,24 @@ class Site:
         self.store.note_receipts(commit.number, good)
 
     def withdrawn_since(self, commit: Commit) -> Withdrawn:
-        """What this site's operator withdrew of what the commit's epoch had.
+        """What this site's operator withdrew of what the commit's epoch had."""
+        self._check_remembers(commit)
+        return self.rows.withdrawn(self.manifest_of(commit))
 
-        A commit that knows of more is newer than the store, which came from a backup perhaps.
-        """
-        me, manifest = self.place(commit), self.manifest_of(commit)
+    def _check_remembers(self, commit: Commit) -> None:
+        """A commit that knows of more withdrawals is newer than the store: a backup, perhaps."""
+        me = commit.index(self.identity_name)
+        if me is None or not (commit.withdrawn[me] or commit.withdrawn_private[me]):
+            return
+        manifest = self.store.manifest(bytes.fromhex(commit.members[me].manifest))
+        if manifest is None:
+            logger.error(
+                "this store is older than the exchange of epoch %d, of which examples were "
+                "withdrawn: put a newer copy of it in place",
+                commit.number,
+            )
+            self.store.note_older_than(commit.record)
+            raise StoreIsOlder("the store does not know what the site withdrew from")
         found = self.rows.withdrawn(manifest)
         forgotten = sorted(set(commit.withdrawn[me]) - set(found.numbers))
         n_private = commit.withdrawn_private[me] - found.n_private
@@ -304,8 +329,8 @@ class Site:
                 manifest.share_rows[forgotten].tolist(),
                 max(n_private, 0),
             )
+            self.store.note_older_than(commit.record)  # also if others go on without this site
             raise StoreIsOlder("the store does not know of all that the site withdrew")
-        return found
 
     def place(self, commit: Commit) -> int:
         """This site's place in the roster of a commit."""

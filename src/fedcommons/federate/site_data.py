@@ -14,7 +14,7 @@ import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from fedcommons.checks import BoolArray, IntArray
 from fedcommons.errors import DataError
 from fedcommons.federate.example_layout import digest_of_columns, layout_of
 from fedcommons.federate.file_rows import ArrayRows, FileRows, Rows, version_of
+from fedcommons.federate.fingerprints import FINGERPRINT, fingerprints_of
 from fedcommons.federate.packing import DTYPES
 from fedcommons.npz import read_npz
 from fedcommons.parquet import index_columns
@@ -33,8 +34,8 @@ from fedcommons.parquet import index_columns
 BLOCK_BYTES = 16 << 20
 IN_MEMORY = 64 << 20  # a compressed array up to this size is simply read
 COLUMNS_AT_ONCE = 16  # of Parquet: one page of each is in memory, about a megabyte
-FINGERPRINT = 16  # bytes
 SPOOL = "spool"  # the folder of a store into which inputs are unpacked
+SPOOLED = ".rows"  # how such files end
 ALIKE = 0.8  # names of which one may be a misspelling of the other: sharable, not stable
 
 
@@ -50,6 +51,7 @@ class SiteData:
         source: what messages call it.
         layout: the type and shape of one example; empty where there is none to tell.
         columns: the digest of the features' names; empty where they have none.
+        n_classes: labels are below it, others' too; None where nobody says.
     """
 
     x: Rows
@@ -59,6 +61,7 @@ class SiteData:
     source: str = "data"
     layout: str = ""
     columns: str = ""
+    n_classes: int | None = None
 
     @classmethod
     def from_arrays(
@@ -72,6 +75,16 @@ class SiteData:
         """No examples, of no layout."""
         return cls(ArrayRows(np.empty((0, 1))), np.empty(0, np.int64), np.empty(0, np.bool_))
 
+    def with_labels_below(self, n_classes: int) -> SiteData:
+        """The same, if the labels are classes of so many."""
+        if self.y.size and self.y.max() >= n_classes:
+            row = int(self.y.argmax())
+            raise DataError(
+                f"{self.source}: y must be labels from 0 to {n_classes - 1}, got {self.y[row]} in "
+                f"example {row}"
+            )
+        return replace(self, n_classes=n_classes)
+
     @property
     def n_examples(self) -> int:
         return len(self.y)
@@ -81,11 +94,13 @@ class SiteData:
         """The bytes of one example on the wire: inputs, label and number."""
         return self.x.dtype.itemsize * math.prod(self.x.shape[1:]) + 16
 
-    def fingerprints(self, key: bytes) -> npt.NDArray[np.uint8]:
-        """A fingerprint of every example, (examples, 16) bytes; what is not finite is an error.
+    def discard_unpacked(self) -> None:
+        """Remove the copy that inputs were unpacked into, if they were: it may be damaged."""
+        if isinstance(self.x, FileRows) and self.x.path.suffix == SPOOLED:
+            self.x.path.unlink(missing_ok=True)
 
-        Keyed, so that nobody else can tell from one whether a guess of the example is right.
-        """
+    def fingerprints(self, key: bytes) -> npt.NDArray[np.uint8]:
+        """A fingerprint of every example, (examples, 16) bytes; what is not finite is an error."""
         out = np.empty((self.n_examples, FINGERPRINT), np.uint8)
         step = max(1, BLOCK_BYTES // self.row_bytes)
         for start in range(0, self.n_examples, step):
@@ -99,16 +114,6 @@ class SiteData:
                 )
             out[start : start + step] = fingerprints_of(block, self.y[start : start + step], key)
         return out
-
-
-def fingerprints_of(x: npt.NDArray[Any], y: IntArray, key: bytes) -> npt.NDArray[np.uint8]:
-    """A fingerprint of each of these examples, (examples, 16) bytes."""
-    rows, labels = np.ascontiguousarray(x), y.astype("<i8")
-    digests = (
-        hashlib.blake2b(label.tobytes() + row.tobytes(), digest_size=FINGERPRINT, key=key).digest()
-        for row, label in zip(rows, labels, strict=True)
-    )
-    return np.frombuffer(b"".join(digests), np.uint8).reshape(-1, FINGERPRINT)
 
 
 def load_site_data(
@@ -133,7 +138,7 @@ def load_site_data(
     except OSError as error:
         raise DataError(f"data {path} cannot be read: {error.strerror}") from None
     stamp = repr((str(path.resolve()), version, label, shareable))
-    spooled = spool / f"{hashlib.sha256(stamp.encode()).hexdigest()[:32]}.rows"
+    spooled = spool / f"{hashlib.sha256(stamp.encode()).hexdigest()[:32]}{SPOOLED}"
     if path.suffix == ".npz":
         return _from_npz(path, spooled, stamp)
     if path.suffix == ".parquet":
@@ -211,7 +216,7 @@ def _spool(path: Path, parts: Iterable[bytes]) -> None:
     if path.exists():
         return
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for old in [*path.parent.glob("*.rows"), *path.parent.glob("*.part")]:
+    for old in [*path.parent.glob(f"*{SPOOLED}"), *path.parent.glob("*.part")]:
         old.unlink(missing_ok=True)
     descriptor, name = tempfile.mkstemp(suffix=".part", dir=path.parent)
     try:

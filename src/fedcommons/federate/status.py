@@ -1,10 +1,13 @@
-"""What a site's operator can read off its store."""
+"""What a site's operator can read off its store, and off its data file."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from fedcommons.federate.commits import Commit
+from fedcommons.federate.site_data import SiteData
 from fedcommons.federate.store import Store
 
 
@@ -13,7 +16,8 @@ def status_of(store: Store) -> dict[str, Any]:
     store.check()
     record = store.commit_record()[1]
     commit = Commit.decode(record) if record else None
-    manifest = store.manifest()
+    manifest, withdrawn = store.manifest(), store.withdrawn_fingerprints()
+    live = manifest.live & ~manifest.gone(withdrawn) if manifest else np.empty(0, np.bool_)
     names = _names(store)
     return {
         "federation": store.federation,
@@ -22,10 +26,22 @@ def status_of(store: Store) -> dict[str, Any]:
         "commit": commit.serial if commit else None,
         "code": commit.code if commit else None,
         "examples_of_all": commit.n_examples if commit else None,
-        "own_examples": len(manifest.rows) if manifest else None,
-        "own_shareable": len(manifest.share_rows) if manifest else None,
-        "withdrawn": "everything" if store.withdrew_all else len(store.withdrawn_fingerprints()),
+        "own_examples": int(live.sum()) if manifest else None,
+        "own_shareable": int((live & manifest.shareable).sum()) if manifest else None,
+        "withdrawn": "everything" if store.withdrew_all else len(withdrawn),
         "held_from_others": {names.get(s, s[:16]): n for s, n in store.holdings()},
+    }
+
+
+def summary_of(data: SiteData) -> dict[str, Any]:
+    """What the data are, all of them read: values that no example may have are raised."""
+    data.fingerprints(bytes(32))
+    labels = np.unique(data.y)
+    return {
+        "examples": data.n_examples,
+        "shareable": int(data.shareable.sum()),
+        "an_example": data.layout,
+        "labels": ", ".join(map(str, labels[:20])) + (", ..." if len(labels) > 20 else ""),
     }
 
 

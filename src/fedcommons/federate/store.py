@@ -278,25 +278,34 @@ class Store(Ledger):
             self._wipe()
 
     def give_up(self, committed: int, up_to: int) -> None:
-        """Delete what exchanges after the committed epoch brought that nobody will go on with."""
-        numbers = {d: n for n, d, _ in self._all("epochs") if committed < n <= up_to}
-        gone = [row[:4] for row in self._chunks() if row[0] in numbers] if numbers else []
-        if not gone:
+        """Delete what exchanges after the committed epoch brought that nobody will go on with.
+
+        Their keys too, unless another exchange is under way.
+        """
+        epochs = {digest: number for number, digest, _ in self._all("epochs")}
+        dead = {digest: n for digest, n in epochs.items() if committed < n <= up_to}
+        gone = [row[:4] for row in self._chunks() if row[0] in dead] if dead else []
+        no_other = max(epochs.values(), default=0) <= max(committed, up_to)
+        if not gone and not (dead and no_other and self._all("epoch_keys")):
             return
         with self._writing("store.given_up"):
             deleted: dict[str, int] = {}
             for epoch, sender, chunk, n in gone:
                 self._run(f"DELETE FROM received WHERE {CHUNK}", (epoch, sender, chunk))  # noqa: S608
                 deleted[sender] = deleted.get(sender, 0) + n
-            self._note_deleted(deleted, max(numbers.values()), 0, b"given up")
+            if no_other:
+                self._run("DELETE FROM epoch_keys")
+            self._note_deleted(deleted, max(dead.values()), 0, b"given up")
         with durable.point("store.wiped"):
             self._wipe()
 
-    def note_receipts(self, epoch: int, receipts: list[tuple[str, int, bytes]]) -> None:
-        """Into the ledger: (recipient, examples, signature) of what arrived."""
+    def note_receipts(
+        self, epoch: int, receipts: list[tuple[str, int, bytes]], event: str = "receipt"
+    ) -> None:
+        """Into the ledger: (peer, examples, signature) of what arrived there, or here."""
         with self._writing("store.receipts"):
             for peer, examples, signature in receipts:
-                self._note("receipt", epoch, peer, 0, examples, 0, signature)
+                self._note(event, epoch, peer, 0, examples, 0, signature)
 
     # Withdrawal
 
@@ -322,6 +331,16 @@ class Store(Ledger):
                 self._note("withdrawn", self.highest_epoch()[0], "", after, len(fresh), 0)
         self._wipe()
         return len(fresh)
+
+    @property
+    def older_than(self) -> bytes:
+        """The record of a commit that knew of more withdrawals than this store; empty if none."""
+        return self._get("older than") or b""
+
+    def note_older_than(self, commit: bytes) -> None:
+        if self.older_than != commit:
+            with self._writing("store.older"):
+                self._set("older than", commit)
 
     def withdraw_all(self) -> None:
         """Take everything back: the site leaves the federation, and deletes what it received."""

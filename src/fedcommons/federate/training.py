@@ -305,6 +305,11 @@ class CodedSum:
         """Memory from everybody's answer at the initial model; who is missing stays at 0."""
         everybody = np.array(self.commit.present)
         heard = self._ask(grid, inquiry, state, 0, everybody)
+        if not heard.answered.any():
+            raise FederationError(
+                "nobody answered at the initial model, with which memory would start warm: find "
+                "out why, and give the same command again"
+            )
         state.memory, state.warmed = heard.answers, True
         self._save(state)
         log(INFO, "memory is warm for %d of %d sites", heard.answered.sum(), everybody.sum())
