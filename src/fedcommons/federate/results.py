@@ -13,10 +13,37 @@ from fedcommons.npz import read_npz, write_npz
 from fedcommons.simulate import provenance
 
 if TYPE_CHECKING:
-    from flwr.app import ArrayRecord
+    from flwr.app import ArrayRecord, ConfigRecord
+
+    from fedcommons.federate.commits import Commit
+    from fedcommons.federate.settings import Settings
 
 FORMAT = "fedcommons.federation"
 VERSION = 1
+
+
+def describe(commit: Commit, settings: Settings, config: ConfigRecord) -> dict[str, Any]:
+    """What a training is, and among whom."""
+    return {
+        "federation": commit.federation,
+        "settings": {name: str(getattr(settings, name)) for name in settings.__slots__},
+        "train_config": {name: str(value) for name, value in config.items()},
+        "sites": [
+            {
+                "site": member.site,
+                "identity": member.identity,
+                "examples": member.n_examples,
+                "shareable": member.n_shareable,
+                "present": commit.present[i],
+            }
+            for i, member in enumerate(commit.members)
+        ],
+        "copies": commit.copies,
+        "epoch": commit.number,
+        "serial": commit.serial,
+        "deliveries": len(commit.pairs),
+        "examples": commit.n_examples,
+    }
 
 
 def write(

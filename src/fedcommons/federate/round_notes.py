@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from logging import INFO
 from typing import Any
 
 import numpy as np
+from flwr.app import ArrayRecord, MetricRecord
 from flwr.common.logger import log
 
 from fedcommons.checks import FloatArray
 from fedcommons.federate.answers import Heard
 from fedcommons.federate.commits import Commit
+
+Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 
 HEARD = {"answered", "outdated", "withdrew examples"}  # whether or not the answer counts
 
@@ -56,3 +60,9 @@ def log_round(note: dict[str, Any], num_rounds: int) -> None:
         f", not {', '.join(missing)}" if missing else "",
         " ".join(f"{s['straggler_prob']:.2f}" for s in sites),
     )
+
+
+def metrics(evaluate_fn: Evaluate | None, round_number: int, model: ArrayRecord) -> dict[str, Any]:
+    """What the app's own evaluation says of the model."""
+    found = evaluate_fn(round_number, model) if evaluate_fn else None
+    return {} if found is None else dict(found)

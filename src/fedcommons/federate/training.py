@@ -25,6 +25,7 @@ from fedcommons.federate.commits import Commit
 from fedcommons.federate.coordinator import Federation
 from fedcommons.federate.layout import Layout
 from fedcommons.federate.progress import SEEN, State, digest_of, reliability_of
+from fedcommons.federate.round_notes import Evaluate
 from fedcommons.federate.settings import Settings
 from fedcommons.federate.withdrawals import holders_of_what_left, withdraw
 from fedcommons.reliability import Reliability
@@ -32,8 +33,6 @@ from fedcommons.streams import stream
 
 MOST_REPEATS = 3  # of a round in which examples are withdrawn
 MOST_SILENT_ROUNDS = 10  # in a row, in which nobody answers
-
-Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 
 
 class CodedSum:
@@ -105,7 +104,7 @@ class CodedSum:
         silent, most_silent = 0, min(MOST_SILENT_ROUNDS, num_rounds - state.round)
         for t in range(state.round, num_rounds):
             note = self._round(grid, inquiry, state, t, absences)
-            note["metrics"] = _metrics(evaluate_fn, t + 1, state.model)
+            note["metrics"] = round_notes.metrics(evaluate_fn, t + 1, state.model)
             self._save(state)
             round_notes.log_round(note, num_rounds)
             if on_round:
@@ -141,26 +140,7 @@ class CodedSum:
         return self.federation.state.folder / self.name
 
     def _describe(self) -> dict[str, Any]:
-        return {
-            "federation": self.federation.name,
-            "settings": {n: str(getattr(self.settings, n)) for n in self.settings.__slots__},
-            "train_config": {name: str(value) for name, value in self.config.items()},
-            "sites": [
-                {
-                    "site": member.site,
-                    "identity": member.identity,
-                    "examples": member.n_examples,
-                    "shareable": member.n_shareable,
-                    "present": self.commit.present[i],
-                }
-                for i, member in enumerate(self.commit.members)
-            ],
-            "copies": self.commit.copies,
-            "epoch": self.commit.number,
-            "serial": self.commit.serial,
-            "deliveries": len(self.commit.pairs),
-            "examples": self.commit.n_examples,
-        }
+        return results.describe(self.commit, self.settings, self.config)
 
     # The state
 
@@ -171,7 +151,7 @@ class CodedSum:
         N = len(self.commit.members)
         if saved is None:
             memory = estimators.start(self.estimator, N, len(self.layout.vector(initial)))
-            first = {"round": 0, "metrics": _metrics(evaluate_fn, 0, initial), "sites": []}
+            metrics = round_notes.metrics(evaluate_fn, 0, initial)
             return State(
                 0,
                 initial,
@@ -179,7 +159,7 @@ class CodedSum:
                 self._known_reliability(),
                 self.commit.order,
                 digest_of(self.layout.vector(initial)),
-                history=[first],
+                history=[{"round": 0, "metrics": metrics, "sites": []}],
             )
         notes = saved["notes"]
         if notes["layout"] != json.loads(json.dumps(self.layout.arrays)):
@@ -406,8 +386,3 @@ class CodedSum:
             )
         self._forget(state)
         return is_new
-
-
-def _metrics(evaluate_fn: Evaluate | None, round_number: int, model: ArrayRecord) -> dict[str, Any]:
-    found = evaluate_fn(round_number, model) if evaluate_fn else None
-    return {} if found is None else dict(found)
