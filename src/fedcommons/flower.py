@@ -26,7 +26,8 @@ from flwr.app import Context
 
 from fedcommons import checks
 from fedcommons.errors import ArgumentError
-from fedcommons.federate.client import SiteClient, attach, coded, data_from_node_config
+from fedcommons.federate.client import SiteClient, attach, coded
+from fedcommons.federate.node_config import data_from_node_config
 from fedcommons.federate.site_data import SiteData
 from fedcommons.stragglers import Bernoulli
 

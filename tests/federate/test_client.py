@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 from flwr.clientapp import ClientApp
 
-from fedcommons.errors import ArgumentError, DataError, FederationError
+from fedcommons.errors import ArgumentError, DataError, FederationError, StoreError
+from fedcommons.federate import own_rows
 from fedcommons.federate.client import attach
 from fedcommons.federate.site_data import SiteData, load_site_data
 from tests.federate.tiny import N_CLASSES, outcomes, train
@@ -104,7 +105,7 @@ def test_a_number_of_classes_is_checked():
 # What was unpacked
 
 
-def test_a_damaged_copy_of_the_data_is_noticed_and_unpacked_anew(tiny):
+def test_a_damaged_copy_of_the_data_is_noticed_and_unpacked_anew(tiny, caplog):
     """Parquet and large compressed files are unpacked once, into the store's folder."""
     paths, spools = {}, {}
     for name, data in tiny.data.items():
@@ -124,20 +125,47 @@ def test_a_damaged_copy_of_the_data_is_noticed_and_unpacked_anew(tiny):
         return found
 
     tiny.run(1, grid=grid())
+    for reshare in (False, True):
+        tiny.close()
+        (spooled,) = spools["b"].iterdir()
+        spooled.write_bytes(bytes(255 - byte for byte in spooled.read_bytes()))
+        damaged, whole = grid(), grid()
+        if reshare:  # nor is it numbered as if it were new
+            with tiny.shared(damaged, reshare=True) as federation:
+                assert [m.site for m in federation.commit.members] == ["a", "c", "d"]
+        else:
+            with tiny.shared(damaged) as federation:
+                _, notes = train(federation, damaged, 2)
+            assert outcomes(notes[0])["b"] == "DataError"
+        assert "inputs were unpacked into was damaged" in caplog.text
+        tiny.close()
+        with tiny.shared(whole, reshare=reshare) as federation:
+            _, notes = train(federation, whole, 3)
+        assert outcomes(notes[0])["b"] == "answered"
+
+
+def test_other_marks_on_the_same_file_are_taken_in_by_a_new_exchange(tiny, tmp_path):
+    """The app's own loading may change though the file does not."""
+    data, path = tiny.data["b"], tmp_path / "b.npz"
+    np.savez(path, x=data.x.take(np.arange(6)), y=data.y)
+    for reshare, every in ((False, 2), (True, 3)):
+        loaded = load_site_data(path, spool=tmp_path)
+        tiny.data["b"] = replace(loaded, shareable=np.arange(6) % every == 0)
+        with tiny.shared(tiny.grid(), reshare=reshare) as federation:
+            assert federation.commit.members[1].n_shareable == 6 // every
+        tiny.close()
+
+
+def test_rows_can_be_withdrawn_as_they_were_offered(tiny, tmp_path):
+    """Also by a store from a backup, whose file has changed since."""
+    data, path = tiny.data["b"], tmp_path / "b.npz"
+    x = data.x.take(np.arange(6))
+    np.savez(path, x=x, y=data.y, shareable=data.shareable)
+    tiny.data["b"] = load_site_data(path, spool=tmp_path)
+    tiny.run(1)
     tiny.close()
-    (spooled,) = spools["b"].iterdir()
-    spooled.write_bytes(bytes(255 - byte for byte in spooled.read_bytes()))
-    damaged = grid()
-    with tiny.shared(damaged) as federation:
-        _, notes = train(federation, damaged, 2)
-    assert outcomes(notes[0])["b"] == "DataChanged"
-    tiny.close()
-    whole = grid()
-    with tiny.shared(whole) as federation:
-        _, notes = train(federation, whole, 3)
-    assert outcomes(notes[0])["b"] == "answered"
-    tiny.close()
-    (spooled,) = spools["b"].iterdir()
-    spooled.write_bytes(bytes(spooled.stat().st_size))
-    with tiny.shared(grid(), reshare=True) as federation:  # nor is it numbered as if it were new
-        assert [m.site for m in federation.commit.members] == ["a", "c", "d"]
+    np.savez(path, x=x[2:], y=data.y[2:], shareable=data.shareable[2:])
+    with tiny.store("b") as store:
+        with pytest.raises(StoreError, match="--as-offered goes by the numbers"):
+            own_rows.withdraw(store, np.array([0, 1]))
+        assert own_rows.withdraw(store, np.array([0, 1]), as_offered=True) == 2

@@ -25,6 +25,7 @@ from fedcommons.federate.refusals import (
     PeersNotPinned,
     RosterRefused,
     SiteWithdrew,
+    StoreIsOlder,
     WrongFederation,
 )
 from fedcommons.federate.site import Site
@@ -629,6 +630,17 @@ def test_what_a_later_epoch_brought_of_who_took_something_back_is_deleted(commit
     sites[B].come_under(commit.anew(withdrawn=((0,), (), ())).record)
     senders = {sender for epoch, sender, *_ in sites[B].store._chunks() if epoch == later.digest}
     assert senders == {sites[C].identity_name}
+
+
+def test_rows_are_not_numbered_anew_by_who_forgot_what_its_commit_knows(committed):
+    sites, _, commit = committed
+    sites[B].store.apply(commit.anew(withdrawn=((), (0,), ())), B)
+    with pytest.raises(StoreIsOlder):
+        sites[B].offer(FEDERATION, node_id=1, run_id=1, with_key=True)
+    sites[B].offer(FEDERATION, node_id=1, run_id=1, with_key=False)
+    sites[B].store.withdraw(np.array([0]))
+    assert sites[B].offer(FEDERATION, node_id=1, run_id=1, with_key=True).checked().n_examples == 11
+    assert sites[B].store.older_than == b""
 
 
 def test_both_sides_keep_the_receipt(committed):

@@ -229,7 +229,7 @@ def test_a_database_of_another_application_is_refused_and_left_alone(tmp_path, s
 def test_a_store_of_another_version_is_refused(store):
     store._run("PRAGMA user_version = 99")
     store.close()
-    with pytest.raises(StoreError, match="must have version 1, got 99"):
+    with pytest.raises(StoreError, match="must have version 2, got 99"):
         Store(store.folder)
 
 
@@ -747,13 +747,15 @@ def test_a_folder_with_other_things_in_it_keeps_its_mode(tmp_path):
 
 
 def test_the_keys_of_an_exchange_that_was_given_up_are_destroyed(store):
-    store.fresh_key()
+    dead, alive = store.fresh_key(), store.fresh_key()  # the second is of an exchange to come
     store.enter_epoch(2, b"another", {})
-    store.give_up(1, 1)
-    assert len(store._all("epoch_keys")) == 1  # it may go on
-    store.give_up(1, 2)
-    assert store._all("epoch_keys") == []
-    store.fresh_key()
-    store.enter_epoch(3, b"a third", {})
-    store.give_up(1, 2)
-    assert len(store._all("epoch_keys")) == 1
+    assert store.epochs_between(1, 1) == []
+    assert store.epochs_between(1, 2) == [b"another"]
+    store.give_up(1, 2, [dead])
+    assert store.private_key(dead) is None
+    assert store.private_key(alive) is not None
+
+
+def test_other_processes_are_waited_for_again_after_wiping(store):
+    receive(store)
+    assert store._run("PRAGMA busy_timeout") == [(30_000,)]

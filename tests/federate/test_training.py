@@ -796,7 +796,7 @@ def test_memory_that_nobody_warmed_is_warmed_by_the_next_run(tiny):
     grid = tiny.grid(Tampered)
     with tiny.shared(grid) as federation:
         grid.tamper = lambda site, message, reply: None
-        with pytest.raises(FederationError, match="nobody answered at the initial model"):
+        with pytest.raises(FederationError, match="no answer counts at the initial model"):
             train(federation, grid, 2, deadline=0.05, estimator="memory", warm=True)
         grid.tamper = lambda site, message, reply: reply
         warm, _ = train(federation, grid, 1, estimator="memory", warm=True, straggler_prob=0.5)

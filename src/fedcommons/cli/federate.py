@@ -12,6 +12,7 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -163,7 +164,7 @@ def check(
             data, spool=Path(spool), label=label_column, shareable=shareable_column
         )
         if classes is not None:
-            found = found.with_labels_below(checks.integer("classes", classes, low=1))
+            found = replace(found, n_classes=checks.integer("classes", classes, low=1))
         summary = summary_of(found)
     if as_json:
         typer.echo(json.dumps(summary, indent=2))
@@ -241,6 +242,9 @@ def withdraw(
     everything: Annotated[
         bool, typer.Option("--all", help="Everything: the site leaves the federation.")
     ] = False,
+    as_offered: Annotated[
+        bool, typer.Option("--as-offered", help="Rows of the file as it was when it was offered.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Take examples back: nobody trains on them any more, and holders delete them.
@@ -269,6 +273,7 @@ def withdraw(
             store.withdraw_all()
             said = "everything is withdrawn"
         else:
-            said = f"{own_rows.withdraw(store, numbers)} examples are withdrawn"
+            n = own_rows.withdraw(store, numbers, as_offered=as_offered)
+            said = f"{n} examples are withdrawn"
     when = "from the next round on in which this site is heard"
     typer.echo(json.dumps({"withdrawn": said}) if as_json else f"{said}, {when}")

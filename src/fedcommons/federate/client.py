@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import sysconfig
-import tomllib
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +23,16 @@ from fedcommons.errors import ArgumentError, FedcommonsError, FederationError
 from fedcommons.federate import wire
 from fedcommons.federate.commits import Commit
 from fedcommons.federate.layout import Layout, numpy_of
+from fedcommons.federate.node_config import (
+    data_from_node_config,
+    peers_from_node_config,
+    store_folder,
+)
 from fedcommons.federate.receipts import Receipt
 from fedcommons.federate.records import NAME
-from fedcommons.federate.refusals import LocalStepsIgnored, MalformedRecord, PeersNotPinned
+from fedcommons.federate.refusals import LocalStepsIgnored
 from fedcommons.federate.site import Site
-from fedcommons.federate.site_data import SPOOL, SiteData, load_site_data
+from fedcommons.federate.site_data import SiteData
 from fedcommons.federate.store import Store
 from fedcommons.streams import stream
 
@@ -38,7 +41,6 @@ logger = logging.getLogger(__name__)
 Handler = Callable[[Message, Context], Message]
 Batch = tuple[npt.NDArray[Any], IntArray, FloatArray]
 FAILED = 2  # Flower's code for a client that raised an exception
-FIRST_USE = "first-use"
 OURS = Path(__file__).parents[1]  # the package's folder
 EXACT_SPREAD_UP_TO = 1000  # shared examples whose gradients are taken one by one
 
@@ -87,8 +89,7 @@ class SiteClient:
             peers = peers_from_node_config(context)
             # Who withdrew everything may have removed it too, and still takes its leave.
             data = SiteData.none() if store.withdrew_all else self._load(context)
-            if self._n_classes is not None:
-                data = data.with_labels_below(self._n_classes)
+            data = replace(data, n_classes=self._n_classes)
             self._open[known] = Site(store, data, name, peers)
         return self._open[known]
 
@@ -306,53 +307,6 @@ def _receipts(site: Site, request: Any) -> list[Receipt]:
         Receipt(site.identity_name, recipient, examples, signature)
         for recipient, examples, signature in zip(*columns, strict=True)
     ]
-
-
-# Node config
-
-
-def store_folder(context: Context) -> Path:
-    folder = context.node_config.get("store")
-    if not isinstance(folder, str) or not folder:
-        raise ArgumentError('node config: store must be the folder of the store, as store="/path"')
-    return Path(folder)
-
-
-def peers_from_node_config(context: Context) -> dict[str, str] | None:
-    """The pinned keys of the peers; None where the first use of a name is trusted."""
-    source = context.node_config.get("peers")
-    if source == FIRST_USE:
-        return None
-    if not isinstance(source, str):
-        raise PeersNotPinned(f"node config: peers must be a file of pinned keys or {FIRST_USE!r}")
-    return read_peers(Path(source))
-
-
-def read_peers(path: Path) -> dict[str, str]:
-    """A TOML file with the table [peers]: name = "public key in hexadecimal"."""
-    try:
-        peers = tomllib.loads(path.read_text(encoding="utf-8"))["peers"]
-    except (OSError, ValueError, KeyError) as error:
-        raise PeersNotPinned(f"peers {path} cannot be read: {type(error).__name__}") from None
-    if not isinstance(peers, dict):
-        raise MalformedRecord(f"peers {path} must map names to keys")
-    for site, key in peers.items():
-        if not isinstance(key, str) or not re.fullmatch(r"[0-9a-f]{64}", key):
-            raise MalformedRecord(f"peers {path}: the key of {site} must be 64 hexadecimal digits")
-    return peers
-
-
-def data_from_node_config(context: Context) -> SiteData:
-    """The file that the node config names under `data`."""
-    config = context.node_config
-    if not isinstance(config.get("data"), str):
-        raise ArgumentError('node config: data must be an .npz or .parquet file, as data="/path"')
-    return load_site_data(
-        str(config["data"]),
-        spool=store_folder(context) / SPOOL,
-        label=str(config.get("label-column", "label")),
-        shareable=str(config.get("shareable-column", "shareable")),
-    )
 
 
 # What an app calls

@@ -14,6 +14,7 @@ from flwr.serverapp import Grid
 from fedcommons import checks
 from fedcommons.errors import ArgumentError, FederationError
 from fedcommons.federate import adoption
+from fedcommons.federate.adoption import Witnesses
 from fedcommons.federate.commits import Commit
 from fedcommons.federate.delivery import Delivery
 from fedcommons.federate.example_layout import misfit, usual
@@ -36,7 +37,7 @@ class Federation:
         try:
             self._commit = self.state.commit()
             self._exchange = self.state.exchange()
-            self.meeting.committed = self._commit.record if self._commit else b""
+            self.meeting.committed = self._commit
             for known in (self._commit, self._exchange and self._exchange.epoch):
                 if known and known.federation != name:
                     raise FederationError(
@@ -57,7 +58,7 @@ class Federation:
         """Make a commit the one that all train by."""
         self.state.save_commit(commit)
         self._commit = commit
-        self.meeting.committed = commit.record
+        self.meeting.committed = commit
 
     def receipts(self, sender: str) -> list[Receipt]:
         """The receipts for what a site sent in the committed epoch."""
@@ -106,39 +107,50 @@ class Federation:
 
         Where a new exchange follows it is not `needed`, and nothing is an error.
         """
-        reported, names = self.meeting.commits, self._names()
+        reported = self.meeting.commits
         newest = adoption.newest_of(reported)
-        if newest is None or (self._commit and newest.order <= self._commit.order):
+        known = self._commit.order if self._commit else (self._pending_number(), 0)
+        if newest is None or newest.order <= known:
             return
         if self._commit is None:
-            excused = {i for i, site in names.items() if site in leaving} | self.meeting.withdrew
+            there = self._witnesses(leaving)
             try:
-                adoption.check_believable(newest, reported, names, excused)
+                adoption.check_believable(newest, there)
             except FederationError as error:
                 if needed:
                     raise
                 log(WARNING, "%s", error)
                 return
-            self._give_up_what_was_lost(newest)
+            self._give_up_what_was_lost(newest, there.seen)
         elif not adoption.is_later(newest, self._commit, reported, set(self.meeting.here)):
-            by = ", ".join(sorted(names[i] for i, commit in reported.items() if commit == newest))
+            by = {identity for identity, commit in reported.items() if commit == newest}
             log(WARNING, "commit %s, which %s report, is not adopted: it does not follow from the "
-                "server's", newest.order, by)  # fmt: skip
+                "server's", newest.order, self._witnesses(()).listed(by))  # fmt: skip
             return
         log(WARNING, "adopting commit %s, which sites report", newest.order)
         self.record(newest)
 
-    def _give_up_what_was_lost(self, newest: Commit) -> None:
-        """Exchanges that sites took part in after a commit went with the server's state."""
-        offers = [self.meeting.offers[i].checked() for i in self.meeting.here]
-        seen = [offer.highest_epoch for offer in offers if newest.index(offer.identity) is not None]
-        last = max((n for n in seen if n <= newest.number + MOST_AHEAD), default=0)
+    def _pending_number(self) -> int:
+        """The number of an exchange that can be gone on with: later than what sites are under."""
+        return self.unfinished.epoch.number if self.unfinished else 0
+
+    def _witnesses(self, leaving: Sequence[str]) -> Witnesses:
+        offers = {i: offer.checked() for i, offer in self.meeting.offers.items()}
+        return Witnesses(
+            names={identity: offer.site for identity, offer in offers.items()},
+            reported=self.meeting.commits,
+            seen={identity: offer.highest_epoch for identity, offer in offers.items()},
+            withdrew=self.meeting.withdrew,
+            leaving=set(leaving),
+        )
+
+    def _give_up_what_was_lost(self, newest: Commit, seen: Mapping[str, int]) -> None:
+        """Exchanges that members took part in after a commit went with the server's state."""
+        numbers = [n for identity, n in seen.items() if newest.index(identity) is not None]
+        last = max((n for n in numbers if n <= newest.number + MOST_AHEAD), default=0)
         if last > newest.number:
             self.state.give_up(last)
-
-    def _names(self) -> dict[str, str]:
-        """The names of the sites that are or were there, by identity."""
-        return {i: offer.checked().site for i, offer in self.meeting.offers.items()}
+            self._exchange = None
 
     def begin(self, copies: int, seed: int | None, leaving: Sequence[str] = ()) -> Exchange:
         """A new epoch with the sites that are there, on the disk before anybody hears of it.
@@ -308,14 +320,9 @@ def share(
         seed = checks.integer("seed", seed, low=0, high=LARGEST)
     us = Federation(federation, state_dir, run_id)
     try:
-        is_new = us._commit is None and us.unfinished is None
-        us.gather(
-            grid,
-            n_sites=n_sites,
-            wait=wait,
-            with_key=reshare or is_new,
-            unless_committed=not reshare,  # a fresh key would number rows anew
-        )
+        # Those under a commit say who they are first: a fresh key would number their rows anew.
+        is_first = us._commit is None and us.unfinished is None and not reshare
+        us.gather(grid, n_sites=n_sites, wait=wait, with_key=is_first, unless_committed=True)
         us.adopt(leave, needed=not reshare)
         us.check_leaving(leave)
         pending = None if reshare else us.unfinished
@@ -323,7 +330,7 @@ def share(
             log(INFO, "going on with the exchange of epoch %d", pending.epoch.number)
             us.deliver(grid, pending, seconds=seconds)
         elif us._commit is None or reshare:
-            if not (reshare or is_new):  # nobody was asked for a key: copies changed
+            if not is_first:
                 us.meeting.ask_anew()
                 us.gather(grid, n_sites=n_sites, wait=wait, with_key=True, unless_committed=False)
             us.deliver(grid, us.begin(copies, seed, leave), seconds=seconds)

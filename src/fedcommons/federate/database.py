@@ -18,7 +18,7 @@ from fedcommons.federate import durable, keys
 logger = logging.getLogger(__name__)
 
 FILE = "store.sqlite3"
-VERSION = 1
+VERSION = 2
 APPLICATION = 0x46434F4D  # "FCOM"
 BUSY_SECONDS = 30  # that another process may write for
 WIPE_MILLISECONDS = 200

@@ -27,12 +27,13 @@ class Meeting:
 
     def __init__(self, federation: str, run_id: int) -> None:
         self.federation, self.run_id = federation, run_id
-        self.committed = b""  # the server's own commit, by which sites see what they withdrew
+        self.committed: Commit | None = None  # the server's: members see what they withdrew
         self.offers: dict[str, SignedOffer] = {}  # by identity, as all that follow
         self.commits: dict[str, Commit] = {}  # what sites say they are under
         self.withdrew: set[str] = set()  # sites that took everything back
         self.refused: dict[int, str] = {}  # by node, why it is not with us
         self._node_of: dict[str, int] = {}
+        self._proved: dict[int, str] = {}  # by node, who it has proved to be in this run
         self._connected: set[int] = set()
         self._heard: set[int] = set()
         self._questions: dict[str, tuple[int, float]] = {}  # message -> node, when it is dropped
@@ -70,7 +71,7 @@ class Meeting:
         fresh = sorted(self._connected - self._heard)
         wire.ask(
             grid,
-            {node: self._question(with_key, unless_committed) for node in fresh},
+            {node: self._question(with_key, unless_committed, node) for node in fresh},
             wire.OFFER,
             seconds=seconds,
             on_reply=lambda node, reply, _seconds: self.hear(node, reply),
@@ -119,13 +120,18 @@ class Meeting:
     def _look(self, grid: Grid) -> None:
         self._connected = set(grid.get_node_ids())
 
-    def _question(self, with_key: bool, unless_committed: bool = False) -> RecordDict:
+    def _question(
+        self, with_key: bool, unless_committed: bool = False, node: int | None = None
+    ) -> RecordDict:
+        """Who are you? With the commit, for a node that is known to be one of its members."""
+        commit, who = self.committed, self._proved.get(node or 0, "")
+        tells = with_key and commit is not None and commit.index(who) is not None
         return wire.content(
             {
                 "federation": self.federation,
                 "with-key": with_key,
                 "unless-committed": unless_committed,
-                "committed": self.committed,
+                "committed": commit.record if commit and tells else b"",
             }
         )
 
@@ -163,7 +169,7 @@ class Meeting:
         commit = self._commit_of(reply["commit"], offer.commit)
         if commit is not None and commit.index(offer.identity) is not None:
             self.commits[offer.identity] = commit
-        self._node_of[offer.identity] = node
+        self._node_of[offer.identity], self._proved[node] = node, offer.identity
         self.offers[offer.identity] = signed
 
     def _commit_of(self, record: bytes, signed_digest: str) -> Commit | None:

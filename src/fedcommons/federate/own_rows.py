@@ -13,10 +13,11 @@ import numpy.typing as npt
 
 from fedcommons.checks import BoolArray, IntArray
 from fedcommons.errors import StoreError
+from fedcommons.federate.commits import Commit
 from fedcommons.federate.fingerprints import fingerprints_of
 from fedcommons.federate.manifest import Manifest, among
 from fedcommons.federate.packing import Examples
-from fedcommons.federate.refusals import DataChanged
+from fedcommons.federate.refusals import DataChanged, StoreIsOlder
 from fedcommons.federate.site_data import SPOOL, SiteData, data_behind
 from fedcommons.federate.store import Store
 from fedcommons.federate.withdrawals import Withdrawn
@@ -38,36 +39,32 @@ class Shareable:
 
     def take(self, numbers: IntArray) -> Examples:
         """The examples with these share numbers, if they are those that were numbered."""
-        x, y = _as_numbered(self._data, self._rows[numbers], self._manifest, self._key)
-        return Examples(numbers, y, x)
+        rows = self._rows[numbers]
+        found = Examples(numbers, self._data.y[rows], self._data.x.take(rows))
+        expected = self._manifest.fingerprints[rows]
+        if not np.array_equal(fingerprints_of(found.x, found.y, self._key), expected):
+            self._data.check_unpacked()
+            raise DataChanged("the data changed since the rows were numbered")
+        return found
 
 
-def _as_numbered(
-    data: SiteData, rows: IntArray, manifest: Manifest, key: bytes
-) -> tuple[npt.NDArray[Any], IntArray]:
-    """Inputs and labels of these rows, if they are those that were numbered."""
-    x, y = data.x.take(rows), data.y[rows]
-    if not np.array_equal(fingerprints_of(x, y, key), manifest.fingerprints[rows]):
-        data.discard_unpacked()  # if it is that, it is unpacked anew
-        raise DataChanged("the data are not those that were numbered")
-    return x, y
-
-
-def withdraw(store: Store, rows: IntArray) -> int:
+def withdraw(store: Store, rows: IntArray, *, as_offered: bool = False) -> int:
     """Take rows of the site's data file back for good; how many contents that are.
 
     They go by their numbers, so the file must be the one that was numbered. Without a file there
-    are no other numbers that could be meant.
+    are no other numbers that could be meant, nor if they are said to be those of the file
+    `as_offered`, whatever it is now.
     """
     manifest = store.manifest()
     data = data_behind(manifest.stamp, spool=store.folder / SPOOL) if manifest else None
-    if manifest and data:
+    if manifest and data and not as_offered:
         try:
             OwnRows(store, data).checked(manifest.digest)
         except DataChanged:
             raise StoreError(
                 f"rows must be those of the file that was offered, but {data.source} changed "
-                "since: put it back, or take part in a new exchange first"
+                "since: put it back, or take part in a new exchange first; --as-offered goes by "
+                "the numbers of the file as it was"
             ) from None
     return store.withdraw(rows)
 
@@ -85,15 +82,13 @@ class OwnRows:
 
     def number(self) -> None:
         """Number the rows that take part from now on: all but those that were withdrawn."""
+        self.data.check_labels()
+        self.data.check_unpacked()
         fingerprints, content = self._fingerprints()
         withdrawn = self.store.withdrawn_fingerprints()
         live = ~among(fingerprints, withdrawn)
         digest = hashlib.sha256(content + live.tobytes()).digest()
         known = self.store.manifest()
-        same_file = known is not None and known.stamp and known.stamp == self.data.stamp
-        if known and same_file and known.content != content:
-            self.data.discard_unpacked()  # damaged, since the file is as it was
-            raise DataChanged("the data are not those of the file")
         if known is None or (known.digest, known.stamp) != (digest, self.data.stamp):
             absent = withdrawn - {f.tobytes() for f in fingerprints[~live]}
             if absent:
@@ -142,13 +137,42 @@ class OwnRows:
         numbers = np.flatnonzero(gone[manifest.share_rows])
         return Withdrawn(tuple(numbers.tolist()), int(gone.sum()) - len(numbers))
 
+    def check_remembers(self, commit: Commit, me: int | None) -> None:
+        """A commit that knows of more withdrawals is newer than the store: a backup, perhaps."""
+        if me is None or not (commit.withdrawn[me] or commit.withdrawn_private[me]):
+            return
+        manifest = self.store.manifest(bytes.fromhex(commit.members[me].manifest))
+        if manifest is None:
+            logger.error(
+                "this store is older than the exchange of epoch %d, of which examples were "
+                "withdrawn: put a newer copy of it in place, or take these examples out of the "
+                "data file and begin with a new store",
+                commit.number,
+            )
+            self.store.note_older_than(commit.record)
+            raise StoreIsOlder("the store does not know what the site withdrew from")
+        found = self.withdrawn(manifest)
+        forgotten = sorted(set(commit.withdrawn[me]) - set(found.numbers))
+        n_private = commit.withdrawn_private[me] - found.n_private
+        if forgotten or n_private > 0:
+            logger.error(
+                "this store does not know of examples that were withdrawn: rows %s of the data "
+                "file as it was offered, and %d that were not shared; withdraw them again",
+                manifest.share_rows[forgotten].tolist(),
+                max(n_private, 0),
+            )
+            self.store.note_older_than(commit.record)  # also if others go on without this site
+            raise StoreIsOlder("the store does not know of all that the site withdrew")
+
     def trained_on(self, manifest: Manifest) -> IntArray:
         """The rows that are trained on."""
         return np.flatnonzero(manifest.live & ~self._gone(manifest))
 
     def examples(self, manifest: Manifest) -> tuple[npt.NDArray[Any], IntArray]:
-        """Inputs and labels of the rows that are trained on, as they were numbered."""
-        return _as_numbered(self.data, self.trained_on(manifest), manifest, self._key)
+        """Inputs and labels of the rows that are trained on."""
+        self.data.check_unpacked()
+        rows = self.trained_on(manifest)
+        return self.data.x.take(rows), self.data.y[rows]
 
     def shareable(self, manifest: Manifest) -> Shareable:
         """What may leave, if nothing of it was withdrawn since it was numbered."""

@@ -34,7 +34,6 @@ from fedcommons.federate.refusals import (
     Refusal,
     RosterRefused,
     SiteWithdrew,
-    StoreIsOlder,
     WrongFederation,
 )
 from fedcommons.federate.site_data import SiteData
@@ -76,9 +75,7 @@ class Site:
         self._check_taking_part()
         self.store.join(federation)
         if with_key or self.store.manifest() is None:
-            known = {committed, self.store.commit_record()[1], self.store.older_than}
-            for record in sorted(known - {b""}):
-                self._check_remembers(_decoded_commit(record))
+            self._check_withdrawals(committed)
             self.rows.number()
         manifest = self.rows.manifest()
         return Offer(
@@ -252,11 +249,21 @@ class Site:
                 self._check_received(commit, me, current)
             # What others withdrew is deleted whatever became of this site's own data.
             self.store.apply(commit, me, _took_back(commit, current))
-        self.store.give_up(commit.number, given_up)
+        self.store.give_up(commit.number, given_up, self._keys_of(commit.number, given_up))
         if me is None:
             raise CommitRefused("the site is no member any more")
         self.manifest_of(commit)
         return commit
+
+    def _keys_of(self, after: int, up_to: int) -> list[bytes]:
+        """The keys that this site offered for the epochs between."""
+        epochs = [_decoded_epoch(record) for record in self.store.epochs_between(after, up_to)]
+        return [
+            bytes.fromhex(offer.key)
+            for epoch in epochs
+            for offer in epoch.sites
+            if offer.identity == self.identity_name
+        ]
 
     def _check_follows(self, commit: Commit, current: Commit | None) -> None:
         """Whether a commit can come after all that this site knows."""
@@ -302,35 +309,19 @@ class Site:
 
     def withdrawn_since(self, commit: Commit) -> Withdrawn:
         """What this site's operator withdrew of what the commit's epoch had."""
-        self._check_remembers(commit)
+        self.rows.check_remembers(commit, self.place(commit))
         return self.rows.withdrawn(self.manifest_of(commit))
 
-    def _check_remembers(self, commit: Commit) -> None:
-        """A commit that knows of more withdrawals is newer than the store: a backup, perhaps."""
-        me = commit.index(self.identity_name)
-        if me is None or not (commit.withdrawn[me] or commit.withdrawn_private[me]):
-            return
-        manifest = self.store.manifest(bytes.fromhex(commit.members[me].manifest))
-        if manifest is None:
-            logger.error(
-                "this store is older than the exchange of epoch %d, of which examples were "
-                "withdrawn: put a newer copy of it in place",
-                commit.number,
-            )
-            self.store.note_older_than(commit.record)
-            raise StoreIsOlder("the store does not know what the site withdrew from")
-        found = self.rows.withdrawn(manifest)
-        forgotten = sorted(set(commit.withdrawn[me]) - set(found.numbers))
-        n_private = commit.withdrawn_private[me] - found.n_private
-        if forgotten or n_private > 0:
-            logger.error(
-                "this store does not know of examples that were withdrawn: rows %s of the data "
-                "file, and %d that were not shared; withdraw them again",
-                manifest.share_rows[forgotten].tolist(),
-                max(n_private, 0),
-            )
-            self.store.note_older_than(commit.record)  # also if others go on without this site
-            raise StoreIsOlder("the store does not know of all that the site withdrew")
+    def _check_withdrawals(self, committed: bytes) -> None:
+        """The store knows of all that commits know that this site withdrew."""
+        own = self.store.commit_record()[1]
+        under = _decoded_commit(own) if own else None
+        settled = under.number if under and under.index(self.identity_name) is not None else 0
+        for record in dict.fromkeys((own, self.store.older_than, committed)):
+            # What was withdrawn from an exchange before was looked at when the next was made.
+            if record and (commit := _decoded_commit(record)).number >= settled:
+                self.rows.check_remembers(commit, commit.index(self.identity_name))
+        self.store.note_older_than(b"")
 
     def place(self, commit: Commit) -> int:
         """This site's place in the roster of a commit."""

@@ -14,7 +14,7 @@ import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -75,15 +75,14 @@ class SiteData:
         """No examples, of no layout."""
         return cls(ArrayRows(np.empty((0, 1))), np.empty(0, np.int64), np.empty(0, np.bool_))
 
-    def with_labels_below(self, n_classes: int) -> SiteData:
-        """The same, if the labels are classes of so many."""
-        if self.y.size and self.y.max() >= n_classes:
+    def check_labels(self) -> None:
+        """Labels are classes, where it is known how many there are."""
+        if self.n_classes is not None and self.y.size and self.y.max() >= self.n_classes:
             row = int(self.y.argmax())
             raise DataError(
-                f"{self.source}: y must be labels from 0 to {n_classes - 1}, got {self.y[row]} in "
-                f"example {row}"
+                f"{self.source}: y must be labels from 0 to {self.n_classes - 1}, got "
+                f"{self.y[row]} in example {row}"
             )
-        return replace(self, n_classes=n_classes)
 
     @property
     def n_examples(self) -> int:
@@ -94,10 +93,20 @@ class SiteData:
         """The bytes of one example on the wire: inputs, label and number."""
         return self.x.dtype.itemsize * math.prod(self.x.shape[1:]) + 16
 
-    def discard_unpacked(self) -> None:
-        """Remove the copy that inputs were unpacked into, if they were: it may be damaged."""
+    def check_unpacked(self) -> None:
+        """If inputs were unpacked, the copy must be as it was written; else it is made anew."""
         if isinstance(self.x, FileRows) and self.x.path.suffix == SPOOLED:
-            self.x.path.unlink(missing_ok=True)
+            try:
+                with self.x.path.open("rb") as file:
+                    found = hashlib.file_digest(file, "sha256").hexdigest()
+            except OSError as error:
+                raise DataError(f"{self.x.path} cannot be read: {error.strerror}") from None
+            if not self.x.path.stem.endswith(found):
+                self.x.path.unlink(missing_ok=True)
+                raise DataError(
+                    f"{self.source}: the copy that its inputs were unpacked into was damaged; it "
+                    "is made anew with the next message"
+                )
 
     def fingerprints(self, key: bytes) -> npt.NDArray[np.uint8]:
         """A fingerprint of every example, (examples, 16) bytes; what is not finite is an error."""
@@ -138,7 +147,7 @@ def load_site_data(
     except OSError as error:
         raise DataError(f"data {path} cannot be read: {error.strerror}") from None
     stamp = repr((str(path.resolve()), version, label, shareable))
-    spooled = spool / f"{hashlib.sha256(stamp.encode()).hexdigest()[:32]}{SPOOLED}"
+    spooled = spool / hashlib.sha256(stamp.encode()).hexdigest()[:32]
     if path.suffix == ".npz":
         return _from_npz(path, spooled, stamp)
     if path.suffix == ".parquet":
@@ -203,31 +212,36 @@ def _npy_member(archive: zipfile.ZipFile, path: Path, spooled: Path) -> Rows:
         if info.compress_type != zipfile.ZIP_STORED:
             if info.file_size <= IN_MEMORY:
                 return ArrayRows(read_npz(path, ["x"], DataError)["x"])
-            _spool(spooled, iter(lambda: stream.read(1 << 20), b""))
-            return FileRows(spooled, 0, dtype, shape)
+            unpacked = _spool(spooled, iter(lambda: stream.read(1 << 20), b""))
+            return FileRows(unpacked, 0, dtype, shape)
     with path.open("rb") as file:
         file.seek(info.header_offset)
         name_length, extra_length = struct.unpack("<26xHH", file.read(30))
     return FileRows(path, info.header_offset + 30 + name_length + extra_length + head, dtype, shape)
 
 
-def _spool(path: Path, parts: Iterable[bytes]) -> None:
-    """Unpack into a file that only this user may read, whole or not at all, unless it is there."""
-    if path.exists():
-        return
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for old in [*path.parent.glob(f"*{SPOOLED}"), *path.parent.glob("*.part")]:
+def _spool(name: Path, parts: Iterable[bytes]) -> Path:
+    """The file NAME-DIGEST.rows, which only this user may read; unpacked unless it is there.
+
+    It is there whole or not at all, and its name tells what must be in it (`check_unpacked`).
+    """
+    for path in name.parent.glob(f"{name.name}-*{SPOOLED}"):
+        return path
+    name.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for old in [*name.parent.glob(f"*{SPOOLED}"), *name.parent.glob("*.part")]:
         old.unlink(missing_ok=True)
-    descriptor, name = tempfile.mkstemp(suffix=".part", dir=path.parent)
+    descriptor, part_name = tempfile.mkstemp(suffix=".part", dir=name.parent)
+    whole = hashlib.sha256()
     try:
         with os.fdopen(descriptor, "wb") as file:
             for part in parts:
+                whole.update(part)
                 file.write(part)
             file.flush()
             os.fsync(file.fileno())
-        Path(name).replace(path)
+        return Path(part_name).replace(name.with_name(f"{name.name}-{whole.hexdigest()}{SPOOLED}"))
     finally:
-        Path(name).unlink(missing_ok=True)
+        Path(part_name).unlink(missing_ok=True)
 
 
 def _from_parquet(path: Path, spooled: Path, stamp: str, label: str, shareable: str) -> SiteData:
@@ -248,8 +262,8 @@ def _from_parquet(path: Path, spooled: Path, stamp: str, label: str, shareable: 
             dtype = _dtype_of(path, file.schema_arrow, features)
             y = _column(path, file, label)
             marked = _column(path, file, shareable) if shareable in names else None
-            _spool(spooled, _rows_of(path, file, features, dtype, spooled.parent))
-            rows = FileRows(spooled, 0, dtype, (len(y), len(features)))
+            unpacked = _spool(spooled, _rows_of(path, file, features, dtype, spooled.parent))
+            rows = FileRows(unpacked, 0, dtype, (len(y), len(features)))
     except (OSError, ValueError, KeyError, NotImplementedError, pyarrow.ArrowException) as error:
         raise DataError(f"{path} cannot be read as Parquet: {error}") from None
     return _checked(rows, y, marked, stamp, str(path), digest_of_columns(features))

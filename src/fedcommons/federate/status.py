@@ -35,6 +35,7 @@ def status_of(store: Store) -> dict[str, Any]:
 
 def summary_of(data: SiteData) -> dict[str, Any]:
     """What the data are, all of them read: values that no example may have are raised."""
+    data.check_labels()
     data.fingerprints(bytes(32))
     labels = np.unique(data.y)
     return {

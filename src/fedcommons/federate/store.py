@@ -8,7 +8,7 @@ is noticed; what is deleted is overwritten.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -277,27 +277,30 @@ class Store(Ledger):
         with durable.point("store.wiped"):
             self._wipe()
 
-    def give_up(self, committed: int, up_to: int) -> None:
+    def give_up(self, committed: int, up_to: int, keys: Sequence[bytes] = ()) -> None:
         """Delete what exchanges after the committed epoch brought that nobody will go on with.
 
-        Their keys too, unless another exchange is under way.
+        Their `keys`, by the public halves, too.
         """
-        epochs = {digest: number for number, digest, _ in self._all("epochs")}
-        dead = {digest: n for digest, n in epochs.items() if committed < n <= up_to}
+        dead = {digest: n for n, digest, _ in self._all("epochs") if committed < n <= up_to}
         gone = [row[:4] for row in self._chunks() if row[0] in dead] if dead else []
-        no_other = max(epochs.values(), default=0) <= max(committed, up_to)
-        if not gone and not (dead and no_other and self._all("epoch_keys")):
+        useless = [key for key in keys if self.private_key(key) is not None]
+        if not gone and not useless:
             return
         with self._writing("store.given_up"):
             deleted: dict[str, int] = {}
             for epoch, sender, chunk, n in gone:
                 self._run(f"DELETE FROM received WHERE {CHUNK}", (epoch, sender, chunk))  # noqa: S608
                 deleted[sender] = deleted.get(sender, 0) + n
-            if no_other:
-                self._run("DELETE FROM epoch_keys")
-            self._note_deleted(deleted, max(dead.values()), 0, b"given up")
+            for key in useless:
+                self._run("DELETE FROM epoch_keys WHERE public = ?", (key,))
+            self._note_deleted(deleted, max(dead.values(), default=0), 0, b"given up")
         with durable.point("store.wiped"):
             self._wipe()
+
+    def epochs_between(self, after: int, up_to: int) -> list[bytes]:
+        """The records of the epochs in (after, up_to] that the site took part in."""
+        return [record for n, _, record in self._all("epochs") if after < n <= up_to and record]
 
     def note_receipts(
         self, epoch: int, receipts: list[tuple[str, int, bytes]], event: str = "receipt"
@@ -334,7 +337,7 @@ class Store(Ledger):
 
     @property
     def older_than(self) -> bytes:
-        """The record of a commit that knew of more withdrawals than this store; empty if none."""
+        """The record of a commit that knows of more withdrawals than this store; empty if none."""
         return self._get("older than") or b""
 
     def note_older_than(self, commit: bytes) -> None:

@@ -287,7 +287,7 @@ class CodedSum:
         heard = self._ask(grid, inquiry, state, 0, everybody)
         if not heard.answered.any():
             raise FederationError(
-                "nobody answered at the initial model, with which memory would start warm: find "
+                "no answer counts at the initial model, with which memory would start warm: find "
                 "out why, and give the same command again"
             )
         state.memory, state.warmed = heard.answers, True
