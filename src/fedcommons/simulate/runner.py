@@ -294,7 +294,8 @@ def compute_block(study: Study, block: int) -> dict[int, RunResult]:
     with _computing, threadpool_limits(1), quiet:
         dataset = study_data(study)
         together = study.batched_curves
-        apart = tuple(curve for curve in study.curves if curve not in together)
+        batch = frozenset(together)
+        apart = tuple(curve for curve in study.curves if curve not in batch)
         first: list[RunResult | None] = [None] * size
         if study.engine == "primal":
             first = [
@@ -313,7 +314,8 @@ def compute_block(study: Study, block: int) -> dict[int, RunResult]:
         second: list[RunResult | None] = [None] * size
         if together:
             second = list(batched.simulate_block(dataset, together, **settings, runs=numbers))
-    order = [(*apart, *together).index(curve) for curve in study.curves]
+    place = {curve: k for k, curve in enumerate((*apart, *together))}
+    order = [place[curve] for curve in study.curves]
     return {
         run: _merged(a, b, order).marked() for run, a, b in zip(runs, first, second, strict=True)
     }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import itertools
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, get_type_hints
 
@@ -37,18 +39,23 @@ CURVE_KEYS = {  # key in the file -> field of a curve
 }
 FIELD_KEYS = {field: key for key, field in CURVE_KEYS.items()}
 FIELD_TYPES: dict[str, type] = get_type_hints(Curve)
+MOST_LINES = 100_000  # of one table: more could neither be read nor be drawn
 TYPE_NAMES = {float: "a number", int: "an integer", str: "a string", bool: "true or false"}
 
 
 def choices(options: Mapping[str, Any]) -> list[dict[str, Any]]:
     """One choice for each combination of the keys that are lists."""
-    result: list[dict[str, Any]] = [{}]
-    for key, value in options.items():
-        values = value if isinstance(value, list) else [value]
+    lists = {key: value if isinstance(value, list) else [value] for key, value in options.items()}
+    for key, values in lists.items():
         if not values:
             raise StudyError(f"{key} must have at least one value, got an empty list")
-        result = [{**choice, key: v} for choice in result for v in values]
-    return result
+    n_lines = math.prod(map(len, lists.values()))
+    if n_lines > MOST_LINES:
+        raise StudyError(
+            f"a grid must have at most {MOST_LINES} lines, one for each combination of its lists, "
+            f"got {n_lines}; take fewer values, or several studies"
+        )
+    return [dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())]
 
 
 def curve(choice: Mapping[str, Any], where: str) -> Curve:
