@@ -389,6 +389,7 @@ def _figure(entry: Mapping[str, Any], shared: Mapping[str, Any]) -> Figure:
         known_keys(written, ("label", *CURVE_KEYS), f"a curve of {where}")
         if "label" not in written:
             raise StudyError(f"a curve of {where} must have the key 'label'")
+        written_curves.check_values({**base, **written}, where)
         for choice in choices({**base, **written}):
             lines.append(Line(str(written["label"]), written_curves.curve(choice, where)))  # noqa: PERF401
     return Figure(str(name), entry["kind"], str(entry.get("title", name)), tuple(lines))

@@ -12,7 +12,7 @@ from fedcommons.errors import ArgumentError, StudyError
 from fedcommons.estimators import ESTIMATORS
 from fedcommons.simulate.algorithms import ALGORITHMS, Algorithm
 from fedcommons.simulate.algorithms.algorithm import estimated
-from fedcommons.simulate.curves import Curve
+from fedcommons.simulate.curves import VALUES, Curve, check_value
 
 CURVE_KEYS = {  # key in the file -> field of a curve
     "partition": "partition",
@@ -58,19 +58,35 @@ def choices(options: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())]
 
 
+def check_values(options: Mapping[str, Any], where: str) -> None:
+    """Refuse a value that its key can never have, also where the key has no use."""
+    for key, field in CURVE_KEYS.items():
+        values = options.get(key, [])
+        for value in values if isinstance(values, list) else [values]:
+            wanted = FIELD_TYPES[field]
+            if type(value) is not wanted and (wanted, type(value)) != (float, int):
+                raise StudyError(f"{where}: {key} must be {TYPE_NAMES[wanted]}, got {value!r}")
+            try:
+                if field in VALUES:
+                    check_value(field, value)
+            except ArgumentError as error:
+                raise StudyError(f"{where}: {_as_written(str(error))}") from None
+
+
 def curve(choice: Mapping[str, Any], where: str) -> Curve:
-    """The curve of one choice. A key that the others leave without a use is passed over."""
-    fields = {CURVE_KEYS[key]: value for key, value in choice.items() if key in CURVE_KEYS}
+    """The curve of one choice. A key that the others leave without a use is passed over.
+
+    `check_values` has seen what the choice is from.
+    """
+    fields: dict[str, Any] = {
+        CURVE_KEYS[key]: float(value) if FIELD_TYPES[CURVE_KEYS[key]] is float else value
+        for key, value in choice.items()
+        if key in CURVE_KEYS
+    }
     if "partition" not in fields:
         raise StudyError(f"{where} must have the key 'partition'")
-    for key, field in CURVE_KEYS.items():
-        if field not in fields:
-            continue
-        value, wanted = fields[field], FIELD_TYPES[field]
-        if wanted is float and type(value) is int:
-            fields[field] = value = float(value)
-        if type(value) is not wanted:
-            raise StudyError(f"{where}: {key} must be {TYPE_NAMES[wanted]}, got {value!r}")
+    if fields.get("algorithm") == "fedprox" and "mu" not in fields:
+        raise StudyError(f"{where}: mu must be given for fedprox, got none; 0 makes it fedavg")
     _leave_out_what_has_no_use(fields)
     try:
         return Curve(**fields)
