@@ -1,5 +1,6 @@
 """The planner is right about what it predicts, and says what it does not."""
 
+import itertools
 import math
 
 import numpy as np
@@ -146,13 +147,36 @@ def test_of_the_fewest_rounds_the_cheapest_is_taken():
     assert "no option with variance at most 0.9 reaches accuracy 0.7" in taken.reason
 
 
-def test_heterogeneity_is_the_mean_over_roundings_of_the_mask():
-    # 20,000 masks: 4 standard errors are .004 of the mean (single-class, half of one example each).
-    who = plan.Sites(np.eye(3), 0.5, 0.5)
-    (found,) = options(who, copies=(1,), proportions=(1.0,))
-    masks = np.random.default_rng(0).random((20_000, 3, 1)) < 0.5
-    every = [heterogeneity.expected_real(np.eye(3), mask * np.eye(3), 1).mean() for mask in masks]
-    assert found.heterogeneity == pytest.approx(np.mean(every), rel=0.01)
+@pytest.mark.parametrize(
+    ("counts", "c"),
+    [
+        (np.eye(3), 0.5),
+        ([[1, 1], [1, 1]], 0.75),
+        ([[3, 0], [1, 2], [0, 7], [2, 2]], [0.3, 1, 0.9, 0]),
+    ],
+)
+@pytest.mark.parametrize("d", [0, 1])
+def test_heterogeneity_is_the_mean_over_roundings_of_the_mask(counts, c, d):
+    who = plan.Sites(counts, 0.5, c)
+    (found,) = options(who, copies=(d,), proportions=(1.0,))
+    offered = who.shareable * who.counts[0]
+    down, up = np.floor(offered), offered - np.floor(offered)
+    mean = 0.0
+    for rounding in itertools.product((0, 1), repeat=offered.size):  # every one
+        mask = np.reshape(rounding, offered.shape)
+        chance = np.where(mask, up, 1 - up).prod()
+        after = heterogeneity.expected_real(who.counts[0], down + mask, d).mean()
+        mean += chance * after if chance else 0.0
+    assert found.heterogeneity == pytest.approx(mean, rel=1e-12)
+
+
+def test_heterogeneity_of_many_sites_is_near_the_mean_over_roundings():
+    # 200 sites, 10 roundings of them: .5 % was seen.
+    rng = np.random.default_rng(0)
+    who = plan.Sites(rng.integers(0, 5, (200, 4)), 0.5, 0.3)
+    (found,) = options(who, copies=(2,), proportions=(1.0,))
+    exact = heterogeneity.expected_rounded(who.counts[0], 0.3 * who.counts[0], 2).mean()
+    assert found.heterogeneity == pytest.approx(exact, rel=0.02)
 
 
 def test_a_placement_that_is_there_is_one_outcome_of_sharing_it_again():
@@ -243,6 +267,17 @@ def test_sites_have_whole_examples():
         who = plan.sites_of(kind, n_sites=7, n_classes=10, class_size=30, alpha=alpha)
         np.testing.assert_array_equal(who.counts, np.rint(who.counts))
         np.testing.assert_array_equal(who.counts.sum(axis=1), 30)
+
+
+@pytest.mark.parametrize(("kind", "alpha"), [("single-class", None), ("dirichlet", 0.1)])
+def test_counts_are_drawn_without_the_examples(kind, alpha):
+    most = (2**53 - 1) // 10
+    who = plan.sites_of(kind, n_sites=23, n_classes=10, class_size=most, alpha=alpha)
+    np.testing.assert_array_equal(who.counts.sum(axis=1), most)
+    assert who.counts.min() >= 0
+    assert np.isfinite(options(who)[-1].variance)
+    with pytest.raises(ArgumentError, match="class_size must be an integer in"):
+        plan.sites_of(kind, n_sites=23, n_classes=10, class_size=most + 1, alpha=alpha)
 
 
 def test_a_file_of_sites_is_read(tmp_path):
