@@ -4,6 +4,7 @@ import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -312,6 +313,21 @@ def test_each_line_gets_its_best_rate(folder):
     a, b = found.read_run(0, chosen.digest), where.read_run(0, tried.digest)
     at = tried.curves.index(chosen.curves[0])
     assert not np.allclose(a.second_moment[0], b.second_moment[at], rtol=1e-2)
+
+
+def test_rates_are_judged_by_the_second_half_of_the_rounds(folder):
+    """Of 4 rounds, 3 and 4: neither the untrained model nor a quick start counts."""
+    study = load(folder, TUNED.replace("tune_runs = 2", "tune_runs = 1"))
+    tried = tuning.tuning_study(study)
+    late, early = [0, 0, 0, 6, 6], [9, 9, 9, 5, 5]
+
+    correct = [late if curve.learning_rate == 0.5 else early for curve in tried.curves]
+    nothing = np.zeros((len(correct), 4))
+    result = RunResult(np.array(correct), *[nothing] * 4, nothing[:, :3], nothing)
+    tried_out = SimpleNamespace(read_run=lambda _run, _digest: result)
+    chosen, record = tuning.choose(study, tried_out, 10)
+    assert {curve.learning_rate for curve in chosen.curves} == {0.5}
+    assert {row["held_out_accuracy"] for row in record} == {0.5, 0.6}
 
 
 def test_a_tuned_study_knows_its_results_before_it_is_tuned_again(folder):

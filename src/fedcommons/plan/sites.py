@@ -29,12 +29,14 @@ class Sites:
         shareable: (N, L) the proportion of each site's examples of each class that may be shared
             at most; one number, or c_i of each site, serves as well.
         names: of the sites.
+        classes: their names, where a file has them.
     """
 
     counts: FloatArray
     straggler_prob: FloatArray
     shareable: FloatArray
     names: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         counts = checks.finite("counts", self.counts)
