@@ -48,6 +48,7 @@ def folder(tmp_path_factory):
     x = rng.random((60, 4)) + y[:, None]
     np.savez(path / "mine.npz", x_train=x, y_train=y, x_test=x, y_test=y)
     np.savez(path / "one.npz", x_train=x, y_train=0 * y, x_test=x, y_test=0 * y)
+    np.savez(path / "far.npz", x_train=x, y_train=y * 10**12, x_test=x, y_test=y)
     holes = x.copy()
     holes[7, 1] = np.nan
     np.savez(path / "holes.npz", x_train=holes, y_train=y, x_test=x, y_test=y)
@@ -121,6 +122,9 @@ def test_the_example_runs(tmp_path):
         (("", ""), ("--cluster", "here"), 2, "cluster must be the address of a Dask scheduler"),
         (("", ""), ("--cluster", "local:0"), 2, "local:2 for two processes here, got 'local:0'"),
         (("", ""), ("--runs", "0"), 2, "runs must be an integer >= 1, got 0"),
+        (("", ""), ("--workers", "0"), 2, "workers must be an integer >= 1, got 0"),
+        (("", ""), ("--workers", "0", "--yes"), 2, "workers must be an integer >= 1, got 0"),
+        (("", ""), ("--data", "far.npz"), 3, "labels must be numbers of classes"),
     ],
 )
 def test_mistakes_end_in_a_message_and_an_exit_code(folder, change, arguments, code, message):

@@ -60,9 +60,7 @@ def run_study(
     were there already counted as done. `cluster` names a Dask cluster to work on instead of
     processes (`simulate.cluster`).
     """
-    n_workers = checks.integer(
-        "workers", (os.cpu_count() or 1) if workers is None else workers, low=1
-    )
+    n_workers = count_workers(workers)
     todo = missing_blocks(study, folder)
     n_missing = sum(todo.values())
     done = study.runs - n_missing
@@ -84,6 +82,11 @@ def run_study(
     else:
         _in_processes(study, folder, list(todo), n_workers, advance)
     return n_missing
+
+
+def count_workers(workers: int | None) -> int:
+    """As many as asked for; by default one a core."""
+    return checks.integer("workers", (os.cpu_count() or 1) if workers is None else workers, low=1)
 
 
 def missing_blocks(study: Study, folder: Folder) -> dict[int, int]:
