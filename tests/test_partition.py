@@ -1,3 +1,5 @@
+import functools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -141,3 +143,28 @@ class TestContract:
             owner = PARTITIONS[name](np.zeros(7, int), 3, rng)
             hits[np.arange(7), owner] += 1
         assert np.abs(hits / n - 1 / 3).max() < 4.5 * np.sqrt(2 / 9 / n)
+
+
+@pytest.mark.parametrize("n_clients", [2, 3, 7])
+def test_counts_alone_have_the_distribution_of_a_partition(n_clients):
+    """2,000 draws of each; means within 5 standard errors, and so are mean squares."""
+    sizes, draws = (5, 5, 5), 2000
+    labels = np.repeat(np.arange(3), sizes)
+    rng = np.random.default_rng(0)
+    for counted, dealt in (
+        (partition.single_class_counts, partition.single_class),
+        (
+            functools.partial(partition.dirichlet_counts, alpha=0.5),
+            functools.partial(partition.dirichlet, alpha=0.5),
+        ),
+    ):
+        ours = np.array([counted(sizes, n_clients, rng=rng) for _ in range(draws)], float)
+        owners = [dealt(labels, n_clients, rng=rng) for _ in range(draws)]
+        theirs = np.array(
+            [partition.label_counts(labels, owner, n_clients) for owner in owners], float
+        )
+        np.testing.assert_array_equal(ours.sum(axis=1), 5)
+        for power in (1, 2):
+            a, b = ours**power, theirs**power
+            error = np.sqrt((a.var(axis=0) + b.var(axis=0)) / draws)
+            assert (np.abs(a.mean(axis=0) - b.mean(axis=0)) <= 5 * error + 1e-12).all()

@@ -6,6 +6,8 @@ make one from the labels; your own array serves as well (`given` checks it).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -38,9 +40,21 @@ def single_class(labels: npt.ArrayLike, n_clients: int, *, rng: np.random.Genera
     owner = np.empty(len(labels), np.int64)
     classes = _members_by_class(labels)
     for k, members in enumerate(classes):
-        clients = np.arange(k, n_clients, len(classes)) if k < n_clients else [k % n_clients]
-        owner[members] = _deal(len(members), rng.permutation(clients), rng)
+        clients = rng.permutation(_clients_of_class(k, len(classes), n_clients))
+        owner[members] = _deal(len(members), clients, rng)
     return owner
+
+
+def single_class_counts(
+    class_sizes: Sequence[int], n_clients: int, *, rng: np.random.Generator
+) -> IntArray:
+    """The label counts, shape (N, L), of a `single_class` partition of classes of these sizes."""
+    counts = np.zeros((n_clients, len(class_sizes)), np.int64)
+    for k, size in enumerate(class_sizes):
+        clients = rng.permutation(_clients_of_class(k, len(class_sizes), n_clients))
+        counts[clients, k] = size // len(clients)
+        counts[clients[: size % len(clients)], k] += 1
+    return counts
 
 
 def dirichlet(
@@ -53,15 +67,21 @@ def dirichlet(
     """
     labels, _ = checks.labels(labels)
     n_clients = checks.n_clients(n_clients)
-    alpha = min(
-        checks.positive("alpha", alpha), 1e100
-    )  # far beyond even; the sum must not overflow
+    alpha = checks.positive("alpha", alpha)
     rng = checks.rng(rng)
     owner = np.empty(len(labels), np.int64)
     for members in _members_by_class(labels):
-        counts = round_to_sum(rng.dirichlet(np.full(n_clients, alpha)), len(members))
+        counts = _dirichlet_class(len(members), n_clients, alpha, rng)
         owner[rng.permutation(members)] = np.repeat(np.arange(n_clients), counts)
     return owner
+
+
+def dirichlet_counts(
+    class_sizes: Sequence[int], n_clients: int, alpha: float, *, rng: np.random.Generator
+) -> IntArray:
+    """The label counts, shape (N, L), of a `dirichlet` partition of classes of these sizes."""
+    alpha = checks.positive("alpha", alpha)
+    return np.stack([_dirichlet_class(K, n_clients, alpha, rng) for K in class_sizes], axis=1)
 
 
 def given(owner: npt.ArrayLike, n_clients: int) -> IntArray:
@@ -74,7 +94,10 @@ def round_to_sum(proportions: FloatArray, total: int) -> IntArray:
     quota = proportions * total
     counts = np.floor(quota).astype(np.int64)
     missing = total - int(counts.sum())
-    counts[np.argsort(counts - quota, kind="stable")[:missing]] += 1
+    if missing < 0:  # above 2^50 or so the products are no longer exact to 1
+        counts[counts.argmax()] += missing
+    else:
+        counts[np.argsort(counts - quota, kind="stable")[:missing]] += 1
     return counts
 
 
@@ -114,6 +137,16 @@ def _members_by_class(labels: IntArray) -> list[IntArray]:
     order = np.argsort(labels, kind="stable")
     starts = np.flatnonzero(np.diff(labels[order])) + 1
     return [members for members in np.split(order, starts) if members.size]
+
+
+def _clients_of_class(k: int, n_classes: int, n_clients: int) -> IntArray:
+    return np.arange(k, n_clients, n_classes) if k < n_clients else np.array([k % n_clients])
+
+
+def _dirichlet_class(size: int, n_clients: int, alpha: float, rng: np.random.Generator) -> IntArray:
+    """How many of a class's examples each client gets: (N,)."""
+    alpha = min(alpha, 1e100)  # far beyond even; the sum must not overflow
+    return round_to_sum(rng.dirichlet(np.full(n_clients, alpha)), size)
 
 
 def _deal(n_cards: int, clients: IntArray, rng: np.random.Generator) -> IntArray:

@@ -54,6 +54,21 @@ def test_a_file_of_unequal_sites(tmp_path):
     )
 
 
+def test_the_classes_of_a_file_are_listed(tmp_path):
+    path = tmp_path / "sites.csv"
+    path.write_text("site,straggler_prob,x,[y],total\na,0,90,4,94\nb,0,12,30,42\n")
+    classes = ["straggler_prob", "x", "[y]", "total"]
+    assert json.loads(plan("--sites", path, "--json"))["classes"] == classes
+    assert f"4 classes: {', '.join(classes)}." in plan("--sites", path)
+    assert json.loads(plan("--classes", 3, "--json"))["classes"] == ["0", "1", "2"]
+
+
+def test_what_is_free_is_not_said_to_cost_more():
+    found = json.loads(plan("--price-record", 0, "--json"))
+    assert found["recommended"]["copies"] == 8
+    assert found["reason"] == "all options cost the same, and none has less variance"
+
+
 def test_options_stand_for_columns_that_a_file_leaves_out(tmp_path):
     path = tmp_path / "sites.csv"
     path.write_text("x,y\n90,4\n12,30\n6,10\n")

@@ -15,7 +15,7 @@ import pytest
 
 from fedcommons.cli import simulate
 from fedcommons.errors import ArgumentError, FedcommonsError
-from fedcommons.simulate import cluster, estimate, studies
+from fedcommons.simulate import cluster, estimate, runner, studies
 from fedcommons.simulate.folder import Folder
 from tests.cli.test_cli import COMMAND, run
 
@@ -48,6 +48,7 @@ def folder(tmp_path_factory):
     x = rng.random((60, 4)) + y[:, None]
     np.savez(path / "mine.npz", x_train=x, y_train=y, x_test=x, y_test=y)
     np.savez(path / "one.npz", x_train=x, y_train=0 * y, x_test=x, y_test=0 * y)
+    np.savez(path / "far.npz", x_train=x, y_train=y * 10**12, x_test=x, y_test=y)
     holes = x.copy()
     holes[7, 1] = np.nan
     np.savez(path / "holes.npz", x_train=holes, y_train=y, x_test=x, y_test=y)
@@ -121,6 +122,9 @@ def test_the_example_runs(tmp_path):
         (("", ""), ("--cluster", "here"), 2, "cluster must be the address of a Dask scheduler"),
         (("", ""), ("--cluster", "local:0"), 2, "local:2 for two processes here, got 'local:0'"),
         (("", ""), ("--runs", "0"), 2, "runs must be an integer >= 1, got 0"),
+        (("", ""), ("--workers", "0"), 2, "workers must be an integer >= 1, got 0"),
+        (("", ""), ("--workers", "0", "--yes"), 2, "workers must be an integer >= 1, got 0"),
+        (("", ""), ("--data", "far.npz"), 3, "labels must be numbers of classes"),
     ],
 )
 def test_mistakes_end_in_a_message_and_an_exit_code(folder, change, arguments, code, message):
@@ -243,8 +247,12 @@ def test_whoever_says_yes_is_believed(monkeypatch):
     assert len(asked) == 1
 
 
+def one_line(study):
+    return study.only_curves(set(study.curves[:1]))
+
+
 def test_the_estimate_is_of_the_right_size(monkeypatch):
-    study = replace(studies.paper(), rounds=100)
+    study = replace(one_line(studies.paper()), rounds=100)
     spent = {1: 9.0}  # the first pays for imports; then 4 to set up, .25 a round
     monkeypatch.setattr(
         estimate, "_block_seconds", lambda study, rounds: spent.get(rounds, 4 + rounds / 4)
@@ -254,6 +262,51 @@ def test_the_estimate_is_of_the_right_size(monkeypatch):
     assert estimate.seconds(study, 0, 2, at_most=0) == 0
     assert estimate.seconds(replace(study, rounds=1), 7, 2, at_most=0) == 9 * 4
     assert estimate.in_words(60 * 60) == "60 minutes"
+
+
+def grid_of(n, **more):
+    rates = [k / n for k in range(1, n + 1)]
+    table = {"partition": "iid", "learning_rate": rates, **more}
+    return studies.parse({"name": "grid", "class_size": 5, "grid": [table]})
+
+
+def test_of_many_curves_some_are_timed_and_stand_for_all(monkeypatch):
+    study = grid_of(400, algorithm=["fedavg", "coded_gd"], model=["mlp", "softmax"])
+    timed = []
+
+    def spent(study, rounds):  # of a block: 1 ms a curve, run and round; mlp ten times that
+        timed.append(len(study.curves))
+        work = sum(10 if curve.model == "mlp" else 1 for curve in study.curves)
+        return 1e-3 * work * study.block_size * rounds
+
+    monkeypatch.setattr(estimate, "_block_seconds", spent)
+    found = estimate.seconds(study, 3, 1, at_most=0)
+    assert found == pytest.approx(3 * 1e-3 * 400 * 2 * (10 + 1) * study.rounds, rel=0.05)
+    assert timed[:3] == [4, 16, 64]
+    assert max(timed) < 400
+
+
+def test_a_block_of_many_curves_takes_no_longer_than_its_curves(folder):
+    """Curves are put in order by their place: comparing each with each took minutes."""
+    study = replace(
+        studies.with_data(grid_of(6000), folder / "mine.npz"), clients=2, rounds=1, class_size=1
+    )
+    results = runner.compute_block(study, 0)
+    start = time.process_time()
+    assert runner.compute_block(study, 0)[0].correct.shape == results[0].correct.shape
+    # A fraction of a second on an idle machine, above 10 s where every pair is compared.
+    assert time.process_time() - start < 4
+
+
+def test_an_absurd_grid_is_refused_before_it_is_expanded(folder):
+    values = [k / 1000 for k in range(1000)]
+    listed = "".join(f"{key} = {values}\n" for key in ("p", "c", "learning_rate", "decay"))
+    (folder / "absurd.toml").write_text(f'{STUDY}[[grid]]\npartition = "iid"\nd = 1\n{listed}')
+    result = run("simulate", "absurd.toml", "--out", "absurd", cwd=folder)
+    assert result.returncode == 5, result.stderr
+    assert "a grid must have at most 100000 lines" in result.stderr
+    assert "got 1000000000000" in result.stderr
+    assert not (folder / "absurd").exists()
 
 
 def test_the_estimate_grows_with_the_rounds(folder, monkeypatch):

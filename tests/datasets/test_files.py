@@ -136,6 +136,14 @@ def test_missing_and_foreign_files_are_named(tmp_path):
         (dict(x_test=np.zeros((3, 5))), "examples of one shape"),
         (dict(x_train=np.zeros((0, 6)), y_train=np.zeros(0, int)), "must have examples, got none"),
         (dict(y_train=np.zeros((7, 1), int)), "y_train must have one dimension"),
+        (
+            dict(y_test=np.array([0, 10**12, 2])),
+            r"labels must be numbers of classes.* examples \(10\) or 1000, got 1000000000000",
+        ),
+        (
+            dict(x_test=ARRAYS["x_test"].astype(np.int64)),
+            r"x_train and x_test must both be bytes \(uint8\).*, got uint8 and int64",
+        ),
     ],
 )
 def test_wrong_arrays_are_named(tmp_path, changes, message):
@@ -184,6 +192,8 @@ def test_damaged_and_missing_parquet_files_are_named(tmp_path):
     pq.write_table(pa.table({"label": [1], "a": [1.0]}), tmp_path / "t.parquet")
     refused("u.parquet does not exist", tmp_path / "t.parquet", test=tmp_path / "u.parquet")
     pq.write_table(pa.table({"label": [1], "b": [1.0]}), tmp_path / "u.parquet")
+    refused("columns alone, got also .'b'.", tmp_path / "t.parquet", test=tmp_path / "u.parquet")
+    pq.write_table(pa.table({"label": [1]}), tmp_path / "u.parquet")
     refused("feature columns .'a'.", tmp_path / "t.parquet", test=tmp_path / "u.parquet")
 
 

@@ -284,7 +284,7 @@ def test_a_shared_subset_goes_to_everybody_once():
             "p_spread must keep p - p_spread and p + p_spread in [0, 1), got p = 0.3",
         ),
         (dict(straggler_prob=0.7, prob_spread=0.3), "p_spread must keep"),
-        (dict(prob_spread=-0.1), "p_spread must be in [0, inf), got -0.1"),
+        (dict(prob_spread=-0.1), "prob_spread must be in [0, inf), got -0.1"),
         (
             dict(stragglers="markov", mean_absence=2.0, straggler_prob=0.5, prob_spread=0.3),
             "p/(1-p)) = 4 rounds for p = 0.8",

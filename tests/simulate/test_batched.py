@@ -349,10 +349,10 @@ class Choosy(torch.nn.Module):
 
 
 class Picky(Choosy):
-    """It takes batches of two, as the check at loading has them."""
+    """It takes batches of up to two, as the check at loading has them."""
 
     def forward(self, x):
-        if len(x) != 2:
+        if len(x) > 2:
             raise ValueError(f"no batch of {len(x)}")
         return self.linear(x)
 
@@ -392,6 +392,30 @@ class Noisy(Choosy):
         return self.linear(x + torch.randn_like(x)) + torch.randn(3)
 
 
+class Centred(Choosy):
+    """It begins with zeros, so that at first nobody sees what it does."""
+
+    def forward(self, x):
+        return self.linear(x - x.mean(0))
+
+
+class Ending(Choosy):
+    def forward(self, _x):
+        sys.exit(3)
+
+
+class EndingLater(Picky):
+    def forward(self, x):
+        return self.linear(x) if len(x) <= 2 else sys.exit(3)
+
+
+def make_batch_norm(n_classes, input_shape):
+    return torch.nn.Sequential(
+        torch.nn.BatchNorm1d(*input_shape, track_running_stats=False),
+        torch.nn.Linear(*input_shape, n_classes),
+    )
+
+
 partly = functools.partial(make_linear, 3, (6,))
 not_callable = 3
 HERE = __name__
@@ -426,6 +450,9 @@ def test_a_module_that_cannot_go_together_is_trained_alone(blobs):
 def test_a_module_that_fails_later_is_named(blobs):
     curve = Curve("iid", **PAIR, model=f"{HERE}:Picky")
     with pytest.raises(StudyError, match="Picky fails on 21 examples: ValueError: no batch of 21"):
+        batched.simulate_block(blobs, [curve], **SIZES, runs=[0])
+    curve = replace(curve, model=f"{HERE}:EndingLater")
+    with pytest.raises(StudyError, match="EndingLater fails on 21 examples: SystemExit: 3"):
         batched.simulate_block(blobs, [curve], **SIZES, runs=[0])
     one = models.load(f"{HERE}:Picky", (6,), 3)
     params = one.initial(rng=np.random.default_rng(0))[None]
@@ -516,6 +543,9 @@ def test_the_cnn_learns_and_takes_what_are_images(blobs):
         (f"{HERE}:Pair", "Pair must give 3 scores for each example"),
         (f"{HERE}:Detached", "Detached must give scores that depend on its parameters"),
         (f"{HERE}:Noisy", "Noisy must give the same scores for the same inputs"),
+        (f"{HERE}:Centred", "Centred must score every example by itself"),
+        (f"{HERE}:make_batch_norm", "make_batch_norm must score every example by itself"),
+        (f"{HERE}:Ending", "Ending cannot take inputs of shape (6,): SystemExit: 3"),
     ],
 )
 def test_modules_that_do_not_fit_are_named(name, message):

@@ -4,6 +4,7 @@ import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -135,7 +136,7 @@ def test_what_changes_nothing_is_run_once(folder, keys, n_curves):
 
 
 def test_lines_say_how_unequal_their_clients_are(folder):
-    text = GRID.replace("mu = [0.1, 0.2]", "p_spread = [0, 0.1]")
+    text = GRID.replace("mu = [0.1, 0.2]", "mu = 0\np_spread = [0, 0.1]")
     labels = [line.label for line in load(folder, text).figures[3].lines]
     assert labels == [
         f"{name}, steps 2{spread}" for name in ("fedavg", "fedprox") for spread in ("", ", p ± 0.1")
@@ -157,11 +158,37 @@ def test_lines_say_how_unequal_their_clients_are(folder):
         ("rounds = 4", "rounds = 4\ntest_size = -1", "test_size must be an integer >= 0, got -1"),
         ('model = "mlp"', 'model = "nowhere:net"', "model nowhere:net cannot be imported"),
         ("rounds = 4", 'rounds = 4\nengine = "primal"', "the primal engine and figures"),
+        ("mu = [0.1, 0.2]\n", "", "mu must be given for fedprox, got none; 0 makes it fedavg"),
     ],
 )
 def test_mistakes_in_a_grid_are_named(folder, old, new, message):
     with pytest.raises(StudyError) as error:
         load(folder, GRID.replace(old, new))
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ('algorithm = "fedavg"\ncode = "typo"', "code must be one of equal-split, reliability-sp"),
+        ('algorithm = "fedavg"\nestimator = "nonsense"', "estimator must be one of coded_sum, mem"),
+        ('algorithm = "fedavg"\nwarm = 1', "warm must be true or false, got 1"),
+        ("d = 0\nc = 5", "c must be in [0, 1], got 5"),
+        ("d = 0\nc = nan", "c must be in [0, 1], got nan"),
+        ("c = 0\nd = -1", "d must be an integer >= 0, got -1"),
+        ("alpha = -3", "alpha must be > 0 and finite, got -3"),
+        ('algorithm = "fedavg"\nmu = -1', "mu must be in [0, inf), got -1"),
+        ("assumed_p = -1", "assumed_p must be in [0, inf), got -1"),
+        ('algorithm = "fedavg"\nassumed_p = 1', "assumed_p must be in [0, 1), got 1"),
+        ("mean_absence = 0.5", "mean_absence must be in [1, inf), got 0.5"),
+        ('code = "typo"\nc = [0.0, 0.5]', "code must be one of"),
+    ],
+)
+@pytest.mark.parametrize("table", ["grid", "figure"])
+def test_values_of_keys_without_a_use_are_checked_too(folder, keys, message, table):
+    lines = "" if table == "grid" else 'name = "one"\nkind = "curves"\ncurves = [{label = "a"}]\n'
+    with pytest.raises(StudyError) as error:
+        load(folder, f'name = "unused"\n[[{table}]]\npartition = "iid"\n{lines}{keys}')
     assert message in str(error.value)
 
 
@@ -286,6 +313,21 @@ def test_each_line_gets_its_best_rate(folder):
     a, b = found.read_run(0, chosen.digest), where.read_run(0, tried.digest)
     at = tried.curves.index(chosen.curves[0])
     assert not np.allclose(a.second_moment[0], b.second_moment[at], rtol=1e-2)
+
+
+def test_rates_are_judged_by_the_second_half_of_the_rounds(folder):
+    """Of 4 rounds, 3 and 4: neither the untrained model nor a quick start counts."""
+    study = load(folder, TUNED.replace("tune_runs = 2", "tune_runs = 1"))
+    tried = tuning.tuning_study(study)
+    late, early = [0, 0, 0, 6, 6], [9, 9, 9, 5, 5]
+
+    correct = [late if curve.learning_rate == 0.5 else early for curve in tried.curves]
+    nothing = np.zeros((len(correct), 4))
+    result = RunResult(np.array(correct), *[nothing] * 4, nothing[:, :3], nothing)
+    tried_out = SimpleNamespace(read_run=lambda _run, _digest: result)
+    chosen, record = tuning.choose(study, tried_out, 10)
+    assert {curve.learning_rate for curve in chosen.curves} == {0.5}
+    assert {row["held_out_accuracy"] for row in record} == {0.5, 0.6}
 
 
 def test_a_tuned_study_knows_its_results_before_it_is_tuned_again(folder):

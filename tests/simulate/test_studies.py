@@ -118,7 +118,7 @@ def test_figures_and_lines_can_be_chosen():
         ("c = 0.5", "c = 1.5", "[[figure]] 'one': c must be in [0, 1], got 1.5"),
         ("d = 2", "d = -1", "[[figure]] 'one': d must be an integer >= 0, got -1"),
         ("0.6]", "1.0]", "[[figure]] 'one': p must be in [0, 1), got 1"),
-        ("alpha = 0.5", "alpha = 0", "alpha must be > 0: the dirichlet partition needs it, got 0"),
+        ("alpha = 0.5", "alpha = 0", "alpha must be > 0 and finite, got 0"),
         (
             "alpha = 0.5",
             "decay = 1.0",
@@ -147,7 +147,7 @@ def test_figures_and_lines_can_be_chosen():
         ("d = 2", "d = 2.0", "d must be an integer, got 2.0"),
         ("d = 2", 'd = 2, warm = "no"', "warm must be true or false, got 'no'"),
         ("c = 0.5", 'c = "half"', "c must be a number, got 'half'"),
-        ("alpha = 0.5", "alpha = nan", "alpha must be in"),
+        ("alpha = 0.5", "alpha = nan", "alpha must be > 0 and finite, got nan"),
         ('name = "small"', 'name = "a"\ndataset = 3', "dataset must be a name or a path, got 3"),
         ("rounds = 3", "rounds = ", "is not valid TOML"),
     ],

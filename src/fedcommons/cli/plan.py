@@ -146,6 +146,7 @@ def plan(
     about = {
         "sites": who.n_sites,
         "examples": who.n_examples,
+        "classes": list(who.classes) or [str(label) for label in range(who.n_classes)],
         "code": code,
         "geometry": f"pilot on {data}" if data else "assumed: inputs as alike as MNIST's",
     }

@@ -23,6 +23,7 @@ LEGEND = (
     "c: how much of all examples is shared; variance: of the first round's estimate, relative to "
     "no sharing; · not beaten in cost and variance at once."
 )
+MOST_NAMES = 12  # of classes, in words
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,8 @@ class Plan:
             table.add_row(*self._row(option), sign)
         console = Console()
         console.print(table)
+        words = f"{len(about['classes'])} classes: {_listed(about['classes'])}."
+        console.print(words, style="dim", markup=False)
         console.print(LEGEND, style="dim")
         if self.taken.option:
             c, d = self.taken.option.proportion, self.taken.option.copies
@@ -88,3 +91,8 @@ class Plan:
             f"{option.cost:,.0f}",
             *([f"{needed:g}" if needed is not None else ""] if self.rounds else []),
         ]
+
+
+def _listed(names: list[str]) -> str:
+    """Names, the first few of many."""
+    return ", ".join(names[:MOST_NAMES]) + (", ..." if len(names) > MOST_NAMES else "")

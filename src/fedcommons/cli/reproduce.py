@@ -79,6 +79,7 @@ def run_and_report(
     """
     from fedcommons.figures.report import write_report  # matplotlib is slow to import
 
+    runner.count_workers(workers)
     dataset = runner.study_data(study)
     runner.check_fits(study, dataset)
     start = time.perf_counter()

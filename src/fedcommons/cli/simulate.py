@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import replace
 from importlib import resources
@@ -65,6 +64,7 @@ def simulate(
         runs=chosen.runs if runs is None else runs,
         seed=chosen.seed if seed is None else seed,
     )
+    runner.count_workers(workers)  # before anything is written
     folder = Folder(out if out is not None else default_path(chosen.name))
     if cluster is not None:
         clusters.check(cluster)
@@ -96,7 +96,7 @@ def _example() -> str:
 
 
 def _ask_if_long(study: Study, folder: Folder, before: Folder, workers: int | None) -> None:
-    n_workers = workers or os.cpu_count() or 1
+    n_workers = runner.count_workers(workers)
     if study.tune:
         parts = [(tuning.tuning_study(study), before), (tuning.expected(study, folder), folder)]
     else:

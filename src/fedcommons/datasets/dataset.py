@@ -12,6 +12,7 @@ from fedcommons import checks
 from fedcommons.checks import IntArray
 from fedcommons.errors import ArgumentError, DataError
 
+CLASSES_OF_FEW = 1000  # labels below this are taken however few examples there are
 LARGEST_INPUT = float(np.finfo(np.float32).max)
 
 
@@ -21,8 +22,10 @@ class Dataset:
 
     Attributes:
         name: where they came from.
-        x_train, x_test: (examples, ...) numbers; the test split may have no examples.
-        y_train, y_test: (examples,) labels in {0, ..., L-1}.
+        x_train, x_test: (examples, ...) numbers, bytes in both splits or in neither; the test
+            split may have no examples.
+        y_train, y_test: (examples,) labels in {0, ..., L-1}; L is at most the number of examples
+            or `CLASSES_OF_FEW`.
     """
 
     name: str
@@ -48,6 +51,17 @@ class Dataset:
             raise DataError(
                 f"{self.name}: x_train and x_test must have examples of one shape, "
                 f"got {self.x_train.shape[1:]} and {self.x_test.shape[1:]}"
+            )
+        if len(self.x_test) and (self.x_train.dtype == np.uint8) != (self.x_test.dtype == np.uint8):
+            raise DataError(
+                f"{self.name}: x_train and x_test must both be bytes (uint8), which are scaled to "
+                f"[0, 1], or neither, got {self.x_train.dtype} and {self.x_test.dtype}"
+            )
+        n_examples = len(self.y_train) + len(self.y_test)
+        if self.n_classes > max(n_examples, CLASSES_OF_FEW):
+            raise DataError(
+                f"{self.name}: labels must be numbers of classes, 0, 1, 2 and so on, below the "
+                f"number of examples ({n_examples}) or {CLASSES_OF_FEW}, got {self.n_classes - 1}"
             )
 
     @property

@@ -136,7 +136,11 @@ def _parquet_split(
     if label not in names:
         raise DataError(f"{path} must have the label column {label!r}, got {names[:20]}")
     left_out = {label, *index_columns(table.schema)}
-    features = columns or [column for column in names if column not in left_out]
+    own = [column for column in names if column not in left_out]
+    features = own if columns is None else columns
+    unknown = [column for column in own if column not in features]
+    if unknown:
+        raise DataError(f"{path} must have the training file's columns alone, got also {unknown}")
     absent = [column for column in features if column not in names]
     if absent or not features:
         raise DataError(f"{path} must have feature columns {absent or '(any)'}, got {names[:20]}")

@@ -77,12 +77,17 @@ def labels(figure: Figure) -> list[str]:
     """The lines' labels; where several lines share one, what tells them apart is added."""
     left_out = PLACES.get(figure.kind, {"p"})
     shown = [show for name, show in DIFFERENCES.items() if name not in left_out]
-    found = []
+    alike: dict[str, list[Curve]] = {}
     for line in figure.lines:
-        alike = [other.curve for other in figure.lines if other.label == line.label]
-        extra = [show(line.curve) for show in shown if len({*map(show, alike)}) > 1]
-        found.append(", ".join([line.label, *extra]))
-    return found
+        alike.setdefault(line.label, []).append(line.curve)
+    telling = {
+        label: [show for show in shown if len({*map(show, curves)}) > 1]
+        for label, curves in alike.items()
+    }
+    return [
+        ", ".join([line.label, *(show(line.curve) for show in telling[line.label])])
+        for line in figure.lines
+    ]
 
 
 def descriptions(figure: Figure) -> dict[str, str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow
+import pyarrow.compute
 
 from fedcommons.checks import FloatArray
 from fedcommons.figures import captions
@@ -51,17 +52,17 @@ def read(figure: Figure, table: pyarrow.Table) -> list[Series]:
 
     References are the lines of those who never miss anybody and, beside other partitions, the IID.
     """
+    table = table.filter(pyarrow.compute.equal(table["figure"], figure.name))
     columns = {
         name: table[name].to_numpy()
         for name in table.column_names
         if pyarrow.types.is_floating(table[name].type) or pyarrow.types.is_integer(table[name].type)
     }
-    rows = np.flatnonzero(np.asarray(table["figure"].to_pylist()) == figure.name)
-    n_rows = len(rows) // len(figure.lines)
+    n_rows = len(table) // len(figure.lines)
     partitions = {line.curve.partition for line in figure.lines}
     found = []
     for k, (label, line) in enumerate(zip(captions.labels(figure), figure.lines, strict=True)):
-        mine = {n: v[rows[k * n_rows : (k + 1) * n_rows]] for n, v in columns.items()}
+        mine = {n: v[k * n_rows : (k + 1) * n_rows] for n, v in columns.items()}
         iid = line.curve.partition == "iid" and len(partitions) > 1
         reference = iid or line.curve.estimator == "wait_for_all"
         found.append(Series(label, line.curve, mine, reference))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -87,6 +88,13 @@ def read_sites(
             raise ArgumentError(f"{name} must not be given twice: sites {path} has a column for it")
         return np.array([number(*line, columns[name]) for line in lines])
 
+    names = tuple(
+        (fields[columns["site"]] if "site" in columns else "") or f"site {k}"
+        for k, (_, fields) in enumerate(lines, start=1)
+    )
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise DataError(f"sites {path} must have each site once, got {name!r} {times} times")
     N = len(lines)
     checks.straggler_prob(P if straggler_prob is None else straggler_prob, N)
     checks.proportions("shareable", C if shareable is None else shareable, N, "site")
@@ -96,10 +104,8 @@ def read_sites(
             np.array([[number(*line, k) for k in classes] for line in lines]),
             np.asarray(p),
             np.asarray(c),
-            tuple(
-                (fields[columns["site"]] if "site" in columns else "") or f"site {k}"
-                for k, (_, fields) in enumerate(lines, start=1)
-            ),
+            names,
+            tuple(header[k] for k in classes),
         )
     except ArgumentError as error:
         raise DataError(f"sites {path}: {error}") from None

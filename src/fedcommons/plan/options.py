@@ -17,6 +17,8 @@ from fedcommons.plan.sites import Sites, even_counts
 from fedcommons.theory import expected_variance, heterogeneity
 from fedcommons.theory.expected_variance import Geometry
 
+ROUNDINGS_UP_TO = 100  # sites: for more, some roundings are drawn
+
 
 @dataclass(frozen=True, slots=True)
 class Prices:
@@ -213,10 +215,14 @@ def _for_copies(scale: _Scale, parts: Sequence[float], d: int, code: str) -> lis
 
 def _distance(sites: Sites, offered: FloatArray, d: int) -> float:
     """Theorem 1, averaged over classes, possible partitions and how a mask may be rounded."""
+    if sites.n_sites <= ROUNDINGS_UP_TO:
+        # The formula takes each column by itself.
+        counts, offers = (np.concatenate(list(a), axis=1) for a in (sites.counts, offered))
+        return float(np.nanmean(heterogeneity.expected_rounded(counts, offers, d)))
     found = []
     for counts, offer in zip(sites.counts, offered, strict=True):
         masks = expected_variance.rounded(offer)
-        side_by_side = np.concatenate(masks, axis=1)  # the formula takes each column by itself
+        side_by_side = np.concatenate(masks, axis=1)
         repeated = np.tile(counts, (1, len(masks)))
         found.append(np.nanmean(heterogeneity.expected_real(repeated, side_by_side, d)))
     return float(np.mean(found))

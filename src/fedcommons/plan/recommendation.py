@@ -106,7 +106,9 @@ def _where_more_stops_paying(found: Sequence[Option]) -> Recommendation:
     front = sorted((o for o in found if o.best), key=lambda o: o.cost)
     most = front[-1]
     span_cost, span_gain = most.cost - front[0].cost, front[0].variance - most.variance
-    if span_cost <= 0 or span_gain <= 0:
+    if span_cost <= 0 or span_gain <= 0:  # the cheapest has the least variance as well
+        if all(option.cost == most.cost for option in found):
+            return Recommendation(front[0], "all options cost the same, and none has less variance")
         return Recommendation(front[0], "sharing more costs more and does not lower the variance")
 
     def above_the_line(option: Option) -> float:

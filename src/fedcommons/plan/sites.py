@@ -29,12 +29,14 @@ class Sites:
         shareable: (N, L) the proportion of each site's examples of each class that may be shared
             at most; one number, or c_i of each site, serves as well.
         names: of the sites.
+        classes: their names, where a file has them.
     """
 
     counts: FloatArray
     straggler_prob: FloatArray
     shareable: FloatArray
     names: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         counts = checks.finite("counts", self.counts)
@@ -45,10 +47,9 @@ class Sites:
                 f"counts must be examples of each class at each site, (sites, classes), at least "
                 f"one in all and none negative, got shape {np.shape(self.counts)}"
             )
-        if counts.sum() > MOST_EXAMPLES:
-            raise ArgumentError(
-                f"counts must be at most {MOST_EXAMPLES} in all, got {counts.sum():g}"
-            )
+        most = counts.sum(axis=(1, 2)).max()
+        if most > MOST_EXAMPLES:
+            raise ArgumentError(f"counts must be at most {MOST_EXAMPLES} in all, got {most:g}")
         if (counts != np.rint(counts)).any():
             wrong = counts[counts != np.rint(counts)][0]
             raise ArgumentError(f"counts must be whole numbers, got {wrong:g}")
@@ -88,26 +89,25 @@ def sites_of(
 ) -> Sites:
     """Sites of which only the kind is known: iid, single-class, or dirichlet with alpha."""
     N, L = checks.n_clients(n_sites), checks.integer("n_classes", n_classes, low=2)
-    K = checks.integer("class_size", class_size, low=1)
-    labels = np.repeat(np.arange(L), K)
+    sizes = [checks.integer("class_size", class_size, low=1, high=MOST_EXAMPLES // L)] * L
     if kind == "dirichlet":
         if alpha is None:
             raise ArgumentError("alpha must be given for a Dirichlet partition, got None")
         draws = DIRICHLET_DRAWS if N <= 1000 else 1
-        owners = [
-            partition.dirichlet(labels, N, alpha, rng=stream(seed, "plan", draw))
-            for draw in range(draws)
-        ]
-        counts = np.stack([partition.label_counts(labels, it, N, n_classes=L) for it in owners])
+        counts = np.stack(
+            [
+                partition.dirichlet_counts(sizes, N, alpha, rng=stream(seed, "plan", draw))
+                for draw in range(draws)
+            ]
+        )
     elif kind not in ("iid", "single-class"):
         raise ArgumentError(f"partition must be iid, single-class or dirichlet, got {kind!r}")
     elif alpha is not None:
         raise ArgumentError(f"alpha goes with a Dirichlet partition only, got {alpha:g} for {kind}")
     elif kind == "iid":
-        counts = even_counts([K] * L, N)
+        counts = even_counts(sizes, N)
     else:
-        owner = partition.single_class(labels, N, rng=stream(seed, "plan", 0))
-        counts = partition.label_counts(labels, owner, N, n_classes=L)
+        counts = partition.single_class_counts(sizes, N, rng=stream(seed, "plan", 0))
     return Sites(counts.astype(np.float64), np.asarray(straggler_prob), np.asarray(shareable))
 
 

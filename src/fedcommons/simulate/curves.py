@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,34 +77,20 @@ class Curve:
     trace_digest: str = ""
 
     def __post_init__(self) -> None:
-        for name, options in (
-            ("partition", PARTITIONS),
-            ("code", CODES),
-            ("estimator", tuple(ESTIMATORS)),
-            ("stragglers", STRAGGLERS),
-            ("algorithm", tuple(ALGORITHMS)),
-        ):
-            if getattr(self, name) not in options:
-                raise ArgumentError(
-                    f"{name} must be one of {', '.join(options)}, got {getattr(self, name)!r}"
-                )
+        for name in VALUES:
+            if getattr(self, name) != WITHOUT.get(name):
+                check_value(name, getattr(self, name))
         if self.partition == "dirichlet":
-            if not checks.real("alpha", self.alpha, low=0):
-                raise ArgumentError(
-                    f"alpha must be > 0: the dirichlet partition needs it, got {self.alpha:g}"
-                )
+            if not self.alpha:
+                raise ArgumentError("alpha must be > 0: the dirichlet partition needs it, got 0")
         elif self.alpha != 0:
             raise ArgumentError(f"alpha must go with the dirichlet partition, got {self.alpha}")
-        checks.straggler_prob(self.straggler_prob, 1)
-        checks.real("proportion", self.proportion, low=0, high=1)
-        checks.integer("copies", self.copies, low=0)
-        checks.real("learning_rate", self.learning_rate, low=0)
-        checks.real("decay", self.decay, low=0)
         if self.warm and not ESTIMATORS[self.estimator].remembers:
             raise ArgumentError(f"warm must go with the memory estimator, got {self.estimator}")
 
+        if self.mu and self.algorithm != "fedprox":
+            raise ArgumentError(f"mu must go with fedprox, got {self.algorithm}")
         self._check_stragglers()
-        self._check_training()
         self._check_algorithm()
 
     def _check_stragglers(self) -> None:
@@ -115,7 +103,6 @@ class Curve:
             raise ArgumentError(
                 f"mean_absence must go with the markov stragglers, got {self.mean_absence}"
             )
-        checks.real("p_spread", self.prob_spread, low=0)
         if self.stragglers == "recorded":
             if self.prob_spread:
                 raise ArgumentError(
@@ -123,10 +110,6 @@ class Curve:
                 )
         else:
             self._check_probs()
-        if self.assumed_prob != AS_IT_IS:
-            checks.real("assumed_prob", self.assumed_prob, low=0)
-            if self.assumed_prob >= 1:
-                raise ArgumentError(f"assumed_prob must be in [0, 1), got {self.assumed_prob:g}")
 
     def _check_probs(self) -> None:
         lowest, highest = self.client_probs(2)
@@ -136,15 +119,6 @@ class Curve:
                 f"{self.straggler_prob:g} and p_spread = {self.prob_spread:g}"
             )
         self.straggler_model(2)
-
-    def _check_training(self) -> None:
-        models.check_name(self.model)
-        checks.integer("local_steps", self.local_steps, low=1)
-        checks.integer("batch_size", self.batch_size, low=0)
-        checks.positive("server_rate", self.server_rate)
-        checks.real("mu", self.mu, low=0)
-        if self.mu and self.algorithm != "fedprox":
-            raise ArgumentError(f"mu must go with fedprox, got {self.algorithm}")
 
     def _check_algorithm(self) -> None:
         method, name = self.method, self.algorithm
@@ -245,6 +219,43 @@ class Curve:
         del row["trace_digest"]
         return row
 
+
+def check_value(name: str, value: object) -> None:
+    """Refuse what a field can never have, whatever the others are."""
+    rule = VALUES[name]
+    if callable(rule):
+        rule(name, value)
+    elif value not in rule:
+        raise ArgumentError(f"{name} must be one of {', '.join(rule)}, got {value!r}")
+
+
+def _probability(name: str, value: object) -> None:
+    if checks.real(name, value, low=0) >= 1:
+        raise ArgumentError(f"{name} must be in [0, 1), got {value}")
+
+
+VALUES: dict[str, tuple[str, ...] | Callable[[str, Any], object]] = {  # options, or a check
+    "partition": PARTITIONS,
+    "alpha": checks.positive,
+    "straggler_prob": _probability,
+    "prob_spread": partial(checks.real, low=0),
+    "proportion": partial(checks.real, low=0, high=1),
+    "copies": partial(checks.integer, low=0),
+    "code": tuple(CODES),
+    "estimator": tuple(ESTIMATORS),
+    "learning_rate": partial(checks.real, low=0),
+    "decay": partial(checks.real, low=0),
+    "stragglers": STRAGGLERS,
+    "mean_absence": partial(checks.real, low=1),
+    "assumed_prob": _probability,
+    "algorithm": tuple(ALGORITHMS),
+    "model": lambda _name, value: models.check_name(value),
+    "local_steps": partial(checks.integer, low=1),
+    "batch_size": partial(checks.integer, low=0),
+    "server_rate": checks.positive,
+    "mu": partial(checks.real, low=0),
+}
+WITHOUT = {"alpha": 0.0, "mean_absence": 0.0, "assumed_prob": AS_IT_IS}  # fields of no use
 
 PAPER_FIELDS = (  # always part of a curve's key; the others where they are not as in the paper
     "partition",

@@ -29,6 +29,7 @@ def curves(tables: Iterable[Mapping[str, Any]], shared: Mapping[str, Any]) -> li
     for table in tables:
         written_curves.known_keys(table, tuple(CURVE_KEYS), "[grid]")
         rest = {key: value for key, value in shared.items() if key not in table}
+        written_curves.check_values({**table, **rest}, "[grid]")
         for choice in written_curves.choices({**table, **rest}):
             found[written_curves.curve(written_curves.simplest(choice), "[grid]")] = None
     return list(found)

@@ -60,9 +60,7 @@ def run_study(
     were there already counted as done. `cluster` names a Dask cluster to work on instead of
     processes (`simulate.cluster`).
     """
-    n_workers = checks.integer(
-        "workers", (os.cpu_count() or 1) if workers is None else workers, low=1
-    )
+    n_workers = count_workers(workers)
     todo = missing_blocks(study, folder)
     n_missing = sum(todo.values())
     done = study.runs - n_missing
@@ -84,6 +82,11 @@ def run_study(
     else:
         _in_processes(study, folder, list(todo), n_workers, advance)
     return n_missing
+
+
+def count_workers(workers: int | None) -> int:
+    """As many as asked for; by default one a core."""
+    return checks.integer("workers", (os.cpu_count() or 1) if workers is None else workers, low=1)
 
 
 def missing_blocks(study: Study, folder: Folder) -> dict[int, int]:
@@ -294,7 +297,8 @@ def compute_block(study: Study, block: int) -> dict[int, RunResult]:
     with _computing, threadpool_limits(1), quiet:
         dataset = study_data(study)
         together = study.batched_curves
-        apart = tuple(curve for curve in study.curves if curve not in together)
+        batch = frozenset(together)
+        apart = tuple(curve for curve in study.curves if curve not in batch)
         first: list[RunResult | None] = [None] * size
         if study.engine == "primal":
             first = [
@@ -313,7 +317,8 @@ def compute_block(study: Study, block: int) -> dict[int, RunResult]:
         second: list[RunResult | None] = [None] * size
         if together:
             second = list(batched.simulate_block(dataset, together, **settings, runs=numbers))
-    order = [(*apart, *together).index(curve) for curve in study.curves]
+    place = {curve: k for k, curve in enumerate((*apart, *together))}
+    order = [place[curve] for curve in study.curves]
     return {
         run: _merged(a, b, order).marked() for run, a, b in zip(runs, first, second, strict=True)
     }

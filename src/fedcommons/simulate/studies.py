@@ -7,8 +7,10 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
@@ -69,7 +71,7 @@ class Figure:
         return self.kind in ("scalar-products", "second-moment")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: what follows from many lines is computed once
 class Study:
     """Everything that decides the results, and the figures to draw of them."""
 
@@ -101,7 +103,7 @@ class Study:
         self._check_engine()
         if not self.figures:
             raise ArgumentError("figure or grid must be given at least once, got none")
-        for curve in self.curves:
+        for curve in self._lines_curves():
             if curve.copies > self.clients - 1:
                 raise ArgumentError(
                     f"d must be in {{0, ..., {self.clients - 1}}} for {self.clients} clients, "
@@ -119,7 +121,7 @@ class Study:
                 "engine must be example-space for figures of the kinds scalar-products and "
                 f"second-moment, got {self.engine}"
             )
-        for curve in self.curves if self.engine == "primal" else self.theory_curves:
+        for curve in self._lines_curves() if self.engine == "primal" else self.theory_curves:
             if not curve.in_example_space:
                 raise ArgumentError(
                     "the primal engine and figures of the kinds scalar-products and second-moment "
@@ -135,7 +137,7 @@ class Study:
                     f"{curve.code} and {curve.estimator}"
                 )
 
-    @property
+    @cached_property
     def batched_curves(self) -> tuple[Curve, ...]:
         """The curves for the batched engine: what the paper's setting is too narrow for."""
         if self.engine == "primal":
@@ -150,23 +152,26 @@ class Study:
             or (large and curve not in asked)
         )
 
-    @property
+    @cached_property
     def block_size(self) -> int:
         """How many runs are computed together."""
         return batched.block_size(len(self.batched_curves), self.class_size)
 
-    @property
+    @cached_property
     def curves(self) -> tuple[Curve, ...]:
         """Every curve once, in an order that does not depend on the figures'."""
-        curves = {line.curve for figure in self.figures for line in figure.lines}
-        return tuple(sorted(curves, key=lambda curve: curve.key))
+        return tuple(sorted(set(self._lines_curves()), key=lambda curve: curve.key))
 
-    @property
+    def _lines_curves(self) -> Iterator[Curve]:
+        """The curve of every line: some may come several times."""
+        return (line.curve for figure in self.figures for line in figure.lines)
+
+    @cached_property
     def theory_curves(self) -> frozenset[Curve]:
         """The curves for which a figure needs the theory at every round."""
         return frozenset(line.curve for f in self.figures if f.needs_theory for line in f.lines)
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """What the numbers of a run depend on; the number of runs is not part of it."""
         content = {
@@ -211,10 +216,14 @@ class Study:
         for label in labels:
             if label not in known:
                 raise ArgumentError(f"curves must be among {', '.join(known)}; got {label!r}")
-        kept = (
-            replace(f, lines=tuple(line for line in f.lines if line.label in labels))
-            for f in self.figures
-        )
+        return self._where(lambda line: line.label in labels)
+
+    def only_curves(self, curves: Set[Curve]) -> Study:
+        """The study with the lines of these curves alone."""
+        return self._where(lambda line: line.curve in curves)
+
+    def _where(self, wanted: Callable[[Line], bool]) -> Study:
+        kept = (replace(f, lines=tuple(filter(wanted, f.lines))) for f in self.figures)
         return replace(self, figures=tuple(f for f in kept if f.lines))
 
 
@@ -319,9 +328,8 @@ def parse(content: Mapping[str, Any]) -> Study:
     tune = settings.get("tune", False)
     figures = tuple(_figure(entry, shared) for entry in entries)
     figures += _grid_figures(content.get("grid", []), shared, tune=tune)
-    names = [figure.name for figure in figures]
-    for name in names:
-        if names.count(name) > 1:
+    for name, times in Counter(figure.name for figure in figures).items():
+        if times > 1:
             raise StudyError(f"figure names must differ, got {name!r} twice")
     rates = {line.curve.learning_rate for figure in figures for line in figure.lines}
     if tune and len(rates) < 2:
@@ -344,7 +352,8 @@ def _grid_figures(tables: Any, shared: Mapping[str, Any], *, tune: bool) -> tupl
 
 def _model_digest(study: Study) -> str:
     """The SHA-256 of the files that define models by import path; empty without any."""
-    paths = sorted({curve.model for curve in study.curves} - set(models.NAMES))
+    used = {line.curve.model for figure in study.figures for line in figure.lines}
+    paths = sorted(used - set(models.NAMES))
     if not paths:
         return ""
     return hashlib.sha256("\0".join(map(models.source, paths)).encode()).hexdigest()
@@ -380,6 +389,7 @@ def _figure(entry: Mapping[str, Any], shared: Mapping[str, Any]) -> Figure:
         known_keys(written, ("label", *CURVE_KEYS), f"a curve of {where}")
         if "label" not in written:
             raise StudyError(f"a curve of {where} must have the key 'label'")
+        written_curves.check_values({**base, **written}, where)
         for choice in choices({**base, **written}):
             lines.append(Line(str(written["label"]), written_curves.curve(choice, where)))  # noqa: PERF401
     return Figure(str(name), entry["kind"], str(entry.get("title", name)), tuple(lines))

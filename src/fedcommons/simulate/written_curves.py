@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import itertools
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, get_type_hints
 
@@ -10,7 +12,7 @@ from fedcommons.errors import ArgumentError, StudyError
 from fedcommons.estimators import ESTIMATORS
 from fedcommons.simulate.algorithms import ALGORITHMS, Algorithm
 from fedcommons.simulate.algorithms.algorithm import estimated
-from fedcommons.simulate.curves import Curve
+from fedcommons.simulate.curves import VALUES, Curve, check_value
 
 CURVE_KEYS = {  # key in the file -> field of a curve
     "partition": "partition",
@@ -37,33 +39,54 @@ CURVE_KEYS = {  # key in the file -> field of a curve
 }
 FIELD_KEYS = {field: key for key, field in CURVE_KEYS.items()}
 FIELD_TYPES: dict[str, type] = get_type_hints(Curve)
+MOST_LINES = 100_000  # of one table: more could neither be read nor be drawn
 TYPE_NAMES = {float: "a number", int: "an integer", str: "a string", bool: "true or false"}
 
 
 def choices(options: Mapping[str, Any]) -> list[dict[str, Any]]:
     """One choice for each combination of the keys that are lists."""
-    result: list[dict[str, Any]] = [{}]
-    for key, value in options.items():
-        values = value if isinstance(value, list) else [value]
+    lists = {key: value if isinstance(value, list) else [value] for key, value in options.items()}
+    for key, values in lists.items():
         if not values:
             raise StudyError(f"{key} must have at least one value, got an empty list")
-        result = [{**choice, key: v} for choice in result for v in values]
-    return result
+    n_lines = math.prod(map(len, lists.values()))
+    if n_lines > MOST_LINES:
+        raise StudyError(
+            f"a grid must have at most {MOST_LINES} lines, one for each combination of its lists, "
+            f"got {n_lines}; take fewer values, or several studies"
+        )
+    return [dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())]
+
+
+def check_values(options: Mapping[str, Any], where: str) -> None:
+    """Refuse a value that its key can never have, also where the key has no use."""
+    for key, field in CURVE_KEYS.items():
+        values = options.get(key, [])
+        for value in values if isinstance(values, list) else [values]:
+            wanted = FIELD_TYPES[field]
+            if type(value) is not wanted and (wanted, type(value)) != (float, int):
+                raise StudyError(f"{where}: {key} must be {TYPE_NAMES[wanted]}, got {value!r}")
+            try:
+                if field in VALUES:
+                    check_value(field, value)
+            except ArgumentError as error:
+                raise StudyError(f"{where}: {_as_written(str(error))}") from None
 
 
 def curve(choice: Mapping[str, Any], where: str) -> Curve:
-    """The curve of one choice. A key that the others leave without a use is passed over."""
-    fields = {CURVE_KEYS[key]: value for key, value in choice.items() if key in CURVE_KEYS}
+    """The curve of one choice. A key that the others leave without a use is passed over.
+
+    `check_values` has seen what the choice is from.
+    """
+    fields: dict[str, Any] = {
+        CURVE_KEYS[key]: float(value) if FIELD_TYPES[CURVE_KEYS[key]] is float else value
+        for key, value in choice.items()
+        if key in CURVE_KEYS
+    }
     if "partition" not in fields:
         raise StudyError(f"{where} must have the key 'partition'")
-    for key, field in CURVE_KEYS.items():
-        if field not in fields:
-            continue
-        value, wanted = fields[field], FIELD_TYPES[field]
-        if wanted is float and type(value) is int:
-            fields[field] = value = float(value)
-        if type(value) is not wanted:
-            raise StudyError(f"{where}: {key} must be {TYPE_NAMES[wanted]}, got {value!r}")
+    if fields.get("algorithm") == "fedprox" and "mu" not in fields:
+        raise StudyError(f"{where}: mu must be given for fedprox, got none; 0 makes it fedavg")
     _leave_out_what_has_no_use(fields)
     try:
         return Curve(**fields)

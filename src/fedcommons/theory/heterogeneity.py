@@ -68,3 +68,27 @@ def expected_real(
         total = counts.sum(axis=0) + d * n
         mean = (counts + q * (n - offered)) / total
         return ((mean - 1 / N) ** 2).sum(axis=0) + d * n * (1 - q) / total**2
+
+
+def expected_rounded(counts: FloatArray, offered: FloatArray, d: int) -> FloatArray:
+    """`expected_real` where offers are rounded up with the probability of their fraction: (L,).
+
+    All that matters of a label's roundings is how many are up, and what these add to
+    sum_i (X_i K - q n_i)^2: the distribution of both follows client by client.
+    """
+    N, L = counts.shape
+    q = d / (N - 1) if N > 1 else 0.0
+    down = np.floor(offered + 1e-9)
+    fraction = np.maximum(offered - down, 0)
+    adds = q**2 * (2 * down + 1) - 2 * q * counts
+    chance, added = np.zeros((2, N + 1, L))  # that so many are up, and E of what they add then
+    chance[0] = 1
+    for up, more in zip(fraction, adds, strict=True):
+        added[1:] = (1 - up) * added[1:] + up * (added[:-1] + more * chance[:-1])
+        chance[1:] = (1 - up) * chance[1:] + up * chance[:-1]
+        chance[0] *= 1 - up
+    K, n = counts.sum(axis=0), down.sum(axis=0) + np.arange(N + 1)[:, None]
+    squares = ((counts - q * down) ** 2).sum(axis=0) + 2 * q * n * (K - q * n) + N * (q * n) ** 2
+    with np.errstate(invalid="ignore"):
+        each = (chance * (squares + d * n * (1 - q)) + added) / (K + d * n) ** 2
+    return each.sum(axis=0) - 1 / N

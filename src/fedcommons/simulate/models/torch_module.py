@@ -78,7 +78,7 @@ class TorchModel:
             self._together(
                 torch.zeros(2, n_params), torch.zeros(2, 2, n_inputs), labels, torch.zeros(2, 2)
             )
-        except Exception:
+        except (Exception, SystemExit):
             return False
         return True
 
@@ -91,9 +91,10 @@ class TorchModel:
             with torch.no_grad():
                 scores, again = (self.module(x.reshape(2, *self.input_shape)) for _ in range(2))
             trained = self._forward(params, x)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise StudyError(
-                f"model {self.name} cannot take inputs of shape {self.input_shape}: {error}"
+                f"model {self.name} cannot take inputs of shape {self.input_shape}: "
+                f"{type(error).__name__}: {error}"
             ) from None
         got = tuple(scores.shape) if isinstance(scores, torch.Tensor) else type(scores)
         if got != (2, n_classes):
@@ -110,6 +111,29 @@ class TorchModel:
             raise StudyError(
                 f"model {self.name} must give scores that depend on its parameters: their gradient "
                 "is cut off (detach, no_grad), and nothing would be trained"
+            )
+        self._check_alone(params.detach(), x)
+
+    def _check_alone(self, params: torch.Tensor, x: torch.Tensor) -> None:
+        """Refuse what scores an example by the others in its batch: clients' batches are padded."""
+        import torch
+
+        params = params + 0.1 * torch.sin(torch.arange(len(params)))  # it may begin with zeros
+        with torch.no_grad():
+            together = self._forward(params, x)
+            try:
+                alone = torch.cat([self._forward(params, one) for one in x.chunk(2)])
+                same = torch.allclose(
+                    together, alone, rtol=1e-3, atol=1e-4 * float(together.abs().max()),
+                    equal_nan=True,
+                )  # fmt: skip
+                got = "others for it alone than in a batch of 2"
+            except (Exception, SystemExit) as error:
+                same, got = False, f"{type(error).__name__} for one alone: {error}"
+        if not same:
+            raise StudyError(
+                f"model {self.name} must score every example by itself, whatever else is in its "
+                f"batch (as BatchNorm does not), got {got}"
             )
 
     def _fresh(self, seed: int) -> nn.Module:
@@ -159,7 +183,7 @@ class TorchModel:
         """What the module raises, as the study's error."""
         try:
             yield
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise StudyError(
                 f"model {self.name} fails on {n_examples} examples: {type(error).__name__}: {error}"
             ) from None
