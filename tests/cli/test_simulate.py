@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pty
+import select
 import signal
 import subprocess
 import time
@@ -184,13 +185,16 @@ def test_on_a_terminal_a_study_of_hours_is_asked_about(folder, answer):
         said = b""
         while b"Run it?" not in said:
             said += os.read(ours, 1000)
-        if answer == "Ctrl-C":
-            process.send_signal(signal.SIGINT)
-        else:
-            os.write(ours, answer)
         with contextlib.suppress(OSError):  # the end
-            while more := os.read(ours, 1000):
-                said += more
+            more = b"?"
+            while more:
+                if answer != "Ctrl-C":
+                    os.write(ours, answer)
+                else:  # one just before Python waits for a key is noticed with the next
+                    process.send_signal(signal.SIGINT)
+                while more and select.select([ours], [], [], 10)[0]:
+                    more = os.read(ours, 1000)
+                    said += more
     os.close(ours)
     assert process.returncode == 130
     assert b"Traceback" not in said

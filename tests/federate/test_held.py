@@ -79,7 +79,7 @@ def whole_federation(commit: Commit) -> tuple[Placement, list[tuple[int, int]]]:
     return placement, names
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(commits())
 def test_every_site_has_its_row_of_the_whole_federation(commit):
     placement, names = whole_federation(commit)

@@ -102,7 +102,6 @@ def test_an_offer_comes_out_as_it_went_in(offer):
     assert offer.signed(WHO[0]).checked() == offer
 
 
-@settings(deadline=None)
 @given(epochs())
 def test_an_epoch_comes_out_as_it_went_in(epoch):
     again = Epoch.decode(epoch.record)
@@ -148,7 +147,7 @@ json_values = st.recursive(
 
 @by_kind
 @given(data=st.data())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_another_value_anywhere_is_refused_or_another_valid_record(kind, record, data):
     """Change one place of the JSON at any depth: a Refusal, or a record that comes out the same."""
     content = json.loads(record)
@@ -178,7 +177,7 @@ def test_another_value_anywhere_is_refused_or_another_valid_record(kind, record,
 
 @by_kind
 @given(data=st.data())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_other_bytes_are_refused_or_another_valid_record(kind, record, data):
     changed = bytearray(record)
     for _ in range(data.draw(st.integers(1, 3))):
