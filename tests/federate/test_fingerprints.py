@@ -68,3 +68,8 @@ def test_fingerprints_do_not_depend_on_the_rows_beside(monkeypatch):
     assert np.array_equal(whole, alone)
     monkeypatch.setattr(fingerprints, "AT_ONCE", 1)
     assert np.array_equal(fingerprints_of(x, y, KEY), whole)
+
+
+def test_the_same_bytes_as_other_values_are_told_apart():
+    large = np.array([[2**62 + 1]])
+    assert not np.array_equal(of(large), of(large.view(np.float64)))

@@ -643,6 +643,18 @@ def test_rows_are_not_numbered_anew_by_who_forgot_what_its_commit_knows(committe
     assert sites[B].store.older_than == b""
 
 
+def test_what_was_withdrawn_before_a_later_exchange_is_settled(committed):
+    """A server that came from a backup knows an earlier commit: the site forgot nothing."""
+    sites, _, commit = committed
+    sites[B].store.withdraw(np.array([0]))
+    later = exchange(sites, epoch_of(sites, number=2))
+    for site in sites:
+        site.come_under(later.record)
+    earlier = commit.anew(withdrawn=((), (0,), ()))
+    options = {"node_id": 1, "run_id": 1, "with_key": True, "committed": earlier.record}
+    assert sites[B].offer(FEDERATION, **options).checked().n_examples == 11
+
+
 def test_both_sides_keep_the_receipt(committed):
     sites, _, commit = committed
     given = [e for e in sites[B].store.ledger() if e.event == "receipt given"]
