@@ -203,32 +203,20 @@ def open_new(tiny, name):
 # What a site forgot, and the server
 
 
-def restore(tiny, tmp_path, *rows):
-    """b withdrew rows, and its store is one from before."""
-    tiny.run(1)
-    tiny.close()
-    shutil.copytree(tiny.folder / "b", tmp_path / "backup")
-    tiny.withdraw("b", *rows)
-    tiny.run(2)
-    tiny.close()
-    shutil.rmtree(tiny.folder / "b")
-    shutil.copytree(tmp_path / "backup", tiny.folder / "b")
-
-
 def members(federation):
     return [member.site for member in federation.commit.members]
 
 
-def test_what_was_forgotten_stays_away_although_the_server_lost_its_state(tiny, tmp_path):
+def test_what_was_forgotten_stays_away_although_the_server_lost_its_state(tiny):
     """The others know: their commit is adopted first, and b sees it before it numbers its rows."""
-    restore(tiny, tmp_path, 0, 1)
+    tiny.forget("b", 0, 1)
     shutil.rmtree(tiny.state_dir)
     with tiny.shared(reshare=True) as federation:
         assert members(federation) == ["a", "c", "d"]
 
 
-def test_who_withdrew_again_takes_part_for_good(tiny, tmp_path):
-    restore(tiny, tmp_path, 0, 1)
+def test_who_withdrew_again_takes_part_for_good(tiny):
+    tiny.forget("b", 0, 1)
     grid = tiny.grid()
     with tiny.shared(grid) as federation:
         _, notes = train(federation, grid, 3)

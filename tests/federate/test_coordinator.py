@@ -16,7 +16,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Error, Message, RecordDict
 from flwr.common.serde import message_to_proto
 
 from fedcommons.errors import ArgumentError, FederationError
-from fedcommons.federate import chunks, delivery, durable, meeting, wire
+from fedcommons.federate import chunks, coordinator, delivery, durable, meeting, wire
 from fedcommons.federate.example_layout import usual
 from fedcommons.federate.keys import Identity
 from fedcommons.federate.receipts import receipt_content
@@ -151,6 +151,21 @@ def test_waiting_for_sites_ends(tiny):
     with tiny.shared(n_sites=9, wait=0.3) as federation:
         assert len(federation.commit.members) == 4
     assert 0.3 <= time.monotonic() - start < 60
+
+
+def test_a_new_exchange_waits_once_for_sites_that_do_not_come(tiny, monkeypatch):
+    """Who was there says who it is, then gives a key; the second time nobody else is awaited."""
+    tiny.run(1)
+    gather, awaited = coordinator.Federation.gather, []
+
+    def noting(self, grid, *, n_sites, **options):
+        awaited.append(n_sites)
+        gather(self, grid, n_sites=n_sites, **options)
+
+    monkeypatch.setattr(coordinator.Federation, "gather", noting)
+    with tiny.shared(n_sites=9, wait=0.1, reshare=True) as federation:
+        assert len(federation.commit.members) == 4
+    assert awaited == [9, 4]
 
 
 def test_a_site_that_comes_late_is_taken_in(tiny):

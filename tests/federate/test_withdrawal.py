@@ -465,15 +465,8 @@ def test_what_left_is_deleted_although_no_round_is_left(tiny):
         assert store.holdings() == []
 
 
-def test_a_store_that_forgot_a_withdrawal_says_so(tiny, tmp_path, caplog):
-    tiny.run(1)
-    tiny.close()
-    shutil.copytree(tiny.folder / "b", tmp_path / "backup")
-    tiny.withdraw("b", 0, 1)
-    tiny.run(2)
-    tiny.close()
-    shutil.rmtree(tiny.folder / "b")
-    shutil.copytree(tmp_path / "backup", tiny.folder / "b")
+def test_a_store_that_forgot_a_withdrawal_says_so(tiny, caplog):
+    tiny.forget("b", 0, 1)
     grid = tiny.grid()
     with tiny.shared(grid) as federation:
         _, notes = train(federation, grid, 3)
@@ -488,16 +481,9 @@ def test_a_store_that_forgot_a_withdrawal_says_so(tiny, tmp_path, caplog):
     assert set(outcomes(notes[-1]).values()) == {"answered"}
 
 
-def test_a_store_that_forgot_a_withdrawal_brings_nothing_back_in_a_new_exchange(tiny, tmp_path):
+def test_a_store_that_forgot_a_withdrawal_brings_nothing_back_in_a_new_exchange(tiny):
     """Also if a new exchange is the first that it hears of: the server's commit tells."""
-    tiny.run(1)
-    tiny.close()
-    shutil.copytree(tiny.folder / "b", tmp_path / "backup")
-    tiny.withdraw("b", 0, 1)
-    tiny.run(2)
-    tiny.close()
-    shutil.rmtree(tiny.folder / "b")
-    shutil.copytree(tmp_path / "backup", tiny.folder / "b")
+    tiny.forget("b", 0, 1)
     for _ in range(2):  # the commit that follows knows nothing of b
         with tiny.shared(tiny.grid(), reshare=True) as federation:
             assert [member.site for member in federation.commit.members] == ["a", "c", "d"]

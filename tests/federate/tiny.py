@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import shutil
 import signal
 import traceback
 import warnings
@@ -177,6 +178,18 @@ class Tiny:
     def withdraw(self, name: str, *rows: int) -> None:
         with self.store(name) as store:
             store.withdraw(np.array(rows))
+
+    def forget(self, name: str, *rows: int) -> None:
+        """A round, a withdrawal, another round; then the site's store is one from before that."""
+        self.run(1)
+        self.close()
+        backup = self.folder / f"{name}-backup"
+        shutil.copytree(self.folder / name, backup)
+        self.withdraw(name, *rows)
+        self.run(2)
+        self.close()
+        shutil.rmtree(self.folder / name)
+        backup.rename(self.folder / name)
 
     def events(self, name: str, event: str) -> list[Any]:
         """The entries of a site's ledger of one kind."""

@@ -34,7 +34,7 @@ class Witnesses:
     """Who is there when a server without a commit of its own hears of one; all by identity.
 
     Attributes:
-        names: the sites that are there.
+        names: the sites that were heard.
         reported: what they say they are under.
         seen: the highest epoch that each has taken part in.
         withdrew: those that took everything back.

@@ -331,6 +331,7 @@ def share(
             us.deliver(grid, pending, seconds=seconds)
         elif us._commit is None or reshare:
             if not is_first:
+                n_sites = min(n_sites, us.meeting.n_heard)  # who is not there was waited for
                 us.meeting.ask_anew()
                 us.gather(grid, n_sites=n_sites, wait=wait, with_key=True, unless_committed=False)
             us.deliver(grid, us.begin(copies, seed, leave), seconds=seconds)

@@ -21,6 +21,7 @@ from fedcommons.federate.commits import Commit
 from fedcommons.federate.receipts import Receipt
 from fedcommons.federate.records import Epoch
 from fedcommons.federate.refusals import Refusal
+from fedcommons.npz import write_npz
 
 ARRAYS = ("model", "missed", "rounds", "run")  # of a checkpoint
 NOTES = (
@@ -173,7 +174,7 @@ class ServerState:
         durable.make_folder(self.folder / training)
         buffer = io.BytesIO()
         encoded = np.frombuffer(json.dumps(notes).encode(), np.uint8)
-        np.savez(buffer, allow_pickle=False, notes=encoded, **arrays)
+        write_npz(buffer, {"notes": encoded, **arrays})
         path = self.folder / training / "checkpoint.npz"
         durable.write_file(path, buffer.getbuffer(), "server.checkpoint")
 
