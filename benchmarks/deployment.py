@@ -24,9 +24,9 @@ import numpy as np
 from scipy import stats
 
 from fedcommons import datasets
-from fedcommons.federate.deployment import Deployment
-from fedcommons.federate.new_app import write_app
-from fedcommons.federate.supervisor import wait_until
+from fedcommons.federate.apps.new_app import write_app
+from fedcommons.federate.deploy.deployment import Deployment
+from fedcommons.federate.deploy.supervisor import wait_until
 
 APPS = Path(__file__).parent / "deployment_apps"
 SITES = [f"site-{k}" for k in range(5)]

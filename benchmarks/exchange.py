@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from fedcommons import datasets
-from fedcommons.federate.deployment import Deployment, processes_of
-from fedcommons.federate.new_app import write_app
+from fedcommons.federate.apps.new_app import write_app
+from fedcommons.federate.deploy.deployment import Deployment, processes_of
 
 N_SITES, COPIES = 10, 3
 MOST_MB = 500

@@ -35,11 +35,11 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fedcommons import datasets
-from fedcommons.federate import envelope, packing
-from fedcommons.federate.embedded import EmbeddedGrid, serve
-from fedcommons.federate.keys import Identity, fresh_epoch_key
-from fedcommons.federate.packing import Examples
-from fedcommons.federate.store import Store
+from fedcommons.federate.protocol import envelope, packing
+from fedcommons.federate.protocol.keys import Identity, fresh_epoch_key
+from fedcommons.federate.protocol.packing import Examples
+from fedcommons.federate.site.store import Store
+from fedcommons.federate.transport.embedded_grid import EmbeddedGrid, serve
 from fedcommons.flower import CodedSum, SiteData, attach, coded, share
 from fedcommons.tasks import softmax
 
@@ -240,10 +240,10 @@ from pathlib import Path
 import numpy as np
 from flwr.clientapp import ClientApp
 from fedcommons import datasets
-from fedcommons.federate import coordinator
-from fedcommons.federate.client import attach
-from fedcommons.federate.embedded import EmbeddedGrid, _task
-from fedcommons.federate.site_data import load_site_data
+from fedcommons.federate.server import coordinator
+from fedcommons.federate.transport.client_app import attach
+from fedcommons.federate.transport.embedded_grid import EmbeddedGrid, _task
+from fedcommons.federate.site.own_data import load_site_data
 folder, n_sites = Path(sys.argv[1]), int(sys.argv[2])
 app = ClientApp()
 attach(app)

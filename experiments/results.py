@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 
 from fedcommons.checks import FloatArray
-from fedcommons.simulate import verdicts
+from fedcommons.claims import verdicts
+from fedcommons.claims.verdicts import Component
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.folder import Folder
-from fedcommons.simulate.verdicts import Component
 
 ROOT = Path(__file__).parent.parent
 DATA, DOCUMENT = ROOT / "docs" / "data", ROOT / "docs" / "results.md"

@@ -10,8 +10,24 @@ import pytest
 import fedcommons
 
 ROOT = Path(fedcommons.__file__).parent
-ROOMS = [["simulate", "federate", "plan", "flower"], ["figures"], ["cli", "__main__"]]
-LEVEL = {room: k for k, rooms in enumerate(ROOMS, 1) for room in rooms}  # else: a concept, 0
+CONCEPTS = ""
+ROOMS = {  # each room, and the rooms that it may import beside itself and the concepts
+    CONCEPTS: (),
+    "simulate": (),
+    "plan": (),
+    "federate.protocol": (),
+    "federate.site": ("federate.protocol",),
+    "federate.server": ("federate.protocol",),
+    "federate.transport": ("federate.protocol", "federate.site", "federate.server"),
+    "flower": ("federate",),
+    "federate.apps": ("flower", "federate"),
+    "federate.deploy": ("flower", "federate"),
+    "claims": ("simulate",),
+    "figures": ("simulate", "plan", "federate", "claims"),
+    "cli": ("simulate", "plan", "federate", "flower", "claims", "figures"),
+}
+KNOWN = ("federate.server", "fedcommons.federate.protocol.chunks", "fedcommons.federate.site.")
+FLOWER = ("federate.transport", "federate.apps", "flower")  # who may import flwr
 HEAVY = ("torch", "flwr", "matplotlib", "pyarrow", "typer", "rich", "pandas")
 
 
@@ -37,21 +53,31 @@ def imports(name: str) -> set[str]:
     return found
 
 
-def level(name: str) -> int:
-    room = name.split(".")[1] if "." in name else ""
-    return LEVEL.get(room, 0)
+def room(name: str) -> str:
+    """The longest of `ROOMS` that a module lies in."""
+    inside = name.removeprefix("fedcommons").removeprefix(".")
+    if inside == "__main__":
+        return "cli"
+    return max((r for r in ROOMS if f"{inside}.".startswith(f"{r}.")), key=len, default=CONCEPTS)
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_imports_never_point_back(name):
-    ours = [m for m in imports(name) if m.split(".")[0] == "fedcommons"]
-    if name == "fedcommons":
-        assert all(level(m) == 0 for m in ours)
-    else:
-        assert all(level(m) <= level(name) for m in ours), ours
+    ours = {m for m in imports(name) if m.split(".")[0] == "fedcommons"}
+    mine = room(name)
+    allowed = {mine, CONCEPTS, *ROOMS[mine]}
+    elsewhere = {m for m in ours if not any(f"{room(m)}.".startswith(f"{r}.") for r in allowed)}
+    if not any(known in name for known in KNOWN):
+        assert not {m for m in elsewhere if room(m) != CONCEPTS}
 
 
-@pytest.mark.parametrize("name", [m for m in MODULES if level(m) == 0])
+@pytest.mark.parametrize("name", MODULES)
+def test_flower_is_imported_where_messages_cross_and_nowhere_else(name):
+    if room(name) not in (*FLOWER, "federate.server", "cli"):
+        assert not any(m.split(".")[0] == "flwr" for m in imports(name))
+
+
+@pytest.mark.parametrize("name", [m for m in MODULES if room(m) == CONCEPTS])
 def test_concepts_import_numpy_and_scipy_only(name):
     allowed = {"numpy", "scipy", "fedcommons", *sys.stdlib_module_names}
     if name == "fedcommons.datasets.files":
@@ -101,6 +127,12 @@ def test_a_deployed_site_imports_neither_scipy_nor_the_servers_side():
     code = "import sys, fedcommons.flower, fedcommons.tasks.softmax; print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     found = set(run.stdout.split())
-    unwanted = {"scipy", "torch", "pyarrow", "fedcommons.federate.training", "fedcommons.theory"}
-    assert "fedcommons.federate.client" in found
+    unwanted = {
+        "scipy",
+        "torch",
+        "pyarrow",
+        "fedcommons.federate.server.training",
+        "fedcommons.theory",
+    }
+    assert "fedcommons.federate.transport.client_app" in found
     assert not unwanted & found

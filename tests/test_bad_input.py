@@ -3,15 +3,7 @@
 import numpy as np
 import pytest
 
-from fedcommons import (
-    coding,
-    datasets,
-    estimators,
-    partition,
-    privacy,
-    sharing,
-    stragglers,
-)
+from fedcommons import coding, datasets, estimators, partition, privacy, sharing, stragglers
 from fedcommons.errors import ArgumentError, FedcommonsError
 from fedcommons.placement import Placement
 from fedcommons.tasks import softmax

@@ -26,23 +26,23 @@ from flwr.app import Context
 
 from fedcommons import checks
 from fedcommons.errors import ArgumentError
-from fedcommons.federate.client import SiteClient, attach, coded
-from fedcommons.federate.node_config import data_from_node_config
-from fedcommons.federate.site_data import SiteData
+from fedcommons.federate.site.own_data import SiteData
+from fedcommons.federate.transport.client_app import SiteClient, attach, coded
+from fedcommons.federate.transport.node_config import data_from_node_config
 from fedcommons.stragglers import Bernoulli
 
 if TYPE_CHECKING:
     from flwr.serverapp import Grid
 
-    from fedcommons.federate.coordinator import Federation
-    from fedcommons.federate.embedded import run_embedded
-    from fedcommons.federate.training import CodedSum
+    from fedcommons.federate.server.coordinator import Federation
+    from fedcommons.federate.server.training import CodedSum
+    from fedcommons.federate.transport.embedded_grid import run_embedded
 
 # A deployed client is a new process for every message: it does not import the server's side.
 _SERVER = {
-    "CodedSum": "fedcommons.federate.training",
-    "Federation": "fedcommons.federate.coordinator",
-    "run_embedded": "fedcommons.federate.embedded",
+    "CodedSum": "fedcommons.federate.server.training",
+    "Federation": "fedcommons.federate.server.coordinator",
+    "run_embedded": "fedcommons.federate.transport.embedded_grid",
 }
 
 
@@ -95,7 +95,7 @@ def share(
     What is not given is taken from the run config: copies, federation, state-dir, sites, wait,
     timeout, reshare, leave (names with commas between), seed.
     """
-    from fedcommons.federate import coordinator
+    from fedcommons.federate.server import coordinator
 
     config = context.run_config
 
@@ -127,7 +127,7 @@ def settings_from(run_config: Mapping[str, Any]) -> dict[str, Any]:
     before an exchange is made. A negative straggler-prob means that it is estimated, deadline = 0
     that it is adaptive, and rehearse-stragglers = p that sites are missing at random.
     """
-    from fedcommons.federate.settings import Settings
+    from fedcommons.federate.server.settings import Settings
 
     names = (
         "estimator",

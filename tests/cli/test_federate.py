@@ -290,11 +290,12 @@ import sys
 sys.path.insert(0, {str(tmp_path / "nets")!r})
 from nets.client_app import app
 from flwr.app import Context, RecordDict
-from fedcommons.federate import coordinator, embedded
+from fedcommons.federate.server import coordinator
+from fedcommons.federate.transport import embedded_grid
 from pathlib import Path
 nodes = [dict(store=f"{tmp_path}/store{{k}}", site=f"s{{k}}", peers="first-use") for k in range(3)]
-grid = embedded.EmbeddedGrid(app, nodes, {{}})
-with embedded._task(grid.run_id, 1):
+grid = embedded_grid.EmbeddedGrid(app, nodes, {{}})
+with embedded_grid._task(grid.run_id, 1):
     us = coordinator.share(grid, federation="nets", state_dir=Path("{tmp_path}/state"),
         run_id=grid.run_id, copies=2, n_sites=3)
 assert len(us.commit.pairs) == 6

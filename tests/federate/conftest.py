@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from fedcommons.federate.commits import Commit
-from fedcommons.federate.records import Epoch
-from fedcommons.federate.site import Site
-from fedcommons.federate.site_data import SiteData
-from fedcommons.federate.store import Store
+from fedcommons.federate.protocol.commits import Commit
+from fedcommons.federate.protocol.records import Epoch
+from fedcommons.federate.site.own_data import SiteData
+from fedcommons.federate.site.site import Site
+from fedcommons.federate.site.store import Store
 
 if TYPE_CHECKING:
     from tests.federate.tiny import Tiny

@@ -21,17 +21,18 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
 from fedcommons import estimators
-from fedcommons.federate import coordinator, delivery, meeting, wire
-from fedcommons.federate.answers import Inquiry
-from fedcommons.federate.client import SiteClient, attach, coded
-from fedcommons.federate.commits import Commit
-from fedcommons.federate.coordinator import Federation
-from fedcommons.federate.embedded import EmbeddedGrid, serve
-from fedcommons.federate.layout import Layout
-from fedcommons.federate.settings import Settings
-from fedcommons.federate.site_data import SiteData
-from fedcommons.federate.store import Store
-from fedcommons.federate.training import CodedSum
+from fedcommons.federate.protocol.commits import Commit
+from fedcommons.federate.server import coordinator, delivery, meeting
+from fedcommons.federate.server.answers import Inquiry
+from fedcommons.federate.server.coordinator import Federation
+from fedcommons.federate.server.settings import Settings
+from fedcommons.federate.server.training import CodedSum
+from fedcommons.federate.site.own_data import SiteData
+from fedcommons.federate.site.store import Store
+from fedcommons.federate.transport import messages
+from fedcommons.federate.transport.client_app import SiteClient, attach, coded
+from fedcommons.federate.transport.embedded_grid import EmbeddedGrid, serve
+from fedcommons.federate.transport.model_arrays import Layout
 from fedcommons.placement import Placement
 from fedcommons.tasks import softmax
 
@@ -69,7 +70,7 @@ def trained_model(rate: float) -> Train:
 
 def be_impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same waiting, a hundred times shorter."""
-    monkeypatch.setattr(wire, "POLL_SECONDS", 0.003)
+    monkeypatch.setattr(messages, "POLL_SECONDS", 0.003)
     monkeypatch.setattr(delivery, "RETRY_SECONDS", 0.02)
     monkeypatch.setattr(meeting, "LINGER_SECONDS", 0.05)
     monkeypatch.setattr(coordinator, "MEET_AGAIN_SECONDS", 0.01)

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 
 from fedcommons import coding, estimators, sharing
 from fedcommons.errors import ArgumentError
-from fedcommons.simulate import batched, draws, elements
+from fedcommons.simulate import batched, curve_runs, draws
 from fedcommons.simulate.algorithms import ALGORITHMS, Federation, gradient_code
 from fedcommons.simulate.algorithms.cyclic_repetition import matrix as cyclic
 from fedcommons.simulate.algorithms.fractional_repetition import matrix as fractional
@@ -304,8 +304,8 @@ def test_a_cyclic_code_stays_exact_with_many_clients(n, s):
     one = curve("cyclic_repetition", copies=s, straggler_prob=0.5 * s / n)
     labels = np.repeat(np.arange(4), n)
     shared = draws.share(one, labels, n, seed=3, run=0)
-    block = elements.Block(len(labels), [0], 3)
-    element = elements.make_element(
+    block = curve_runs.Block(len(labels), [0], 3)
+    element = curve_runs.make_curve_run(
         one, shared, None, None, block, run=0, place=0, n_clients=n, n_rounds=200
     )
     group = batched._Training([element], block, None)

@@ -12,7 +12,15 @@ from fedcommons import coding
 from fedcommons.batches import batches
 from fedcommons.datasets import Dataset
 from fedcommons.errors import StudyError
-from fedcommons.simulate import batched, draws, elements, example_space, local_steps, models, primal
+from fedcommons.simulate import (
+    batched,
+    curve_runs,
+    draws,
+    example_space,
+    local_steps,
+    models,
+    plain_engine,
+)
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.models import mlp, model, softmax
 from fedcommons.simulate.models.perceptron_on_examples import PerceptronOnExamples
@@ -29,7 +37,7 @@ def test_batched_and_primal_agree(blobs):
     some = CURVES[:24:2] + CURVES[24:]
     found = batched.simulate_block(blobs, some, **SIZES, runs=[0, 1])
     for run in range(2):
-        slow = primal.simulate_run(blobs, _softmax_task, some, **SIZES, run=run)
+        slow = plain_engine.simulate_run(blobs, _softmax_task, some, **SIZES, run=run)
         assert np.abs(found[run].correct - slow.correct).max() <= 1
         assert np.allclose(found[run].second_moment, slow.second_moment, rtol=1e-4, atol=1e-5)
         assert np.array_equal(found[run].heterogeneity, slow.heterogeneity)
@@ -42,7 +50,7 @@ def test_engines_agree_on_correlated_stragglers(blobs, mean_absence):
         for more in ({}, {"estimator": "memory"})
     ] + [Curve("dirichlet", 0.2, **PAIR)]
     fast = example_space.simulate_run(blobs, Evaluation(blobs), curves, **SIZES, run=0)
-    slow = primal.simulate_run(blobs, _softmax_task, curves, **SIZES, run=0)
+    slow = plain_engine.simulate_run(blobs, _softmax_task, curves, **SIZES, run=0)
     found = batched.simulate_block(blobs, curves, **SIZES, runs=[0])[0]
     for other in (fast, found):
         assert np.allclose(other.second_moment, slow.second_moment, rtol=2e-4)
@@ -58,7 +66,7 @@ def test_an_answer_in_batches_is_unbiased(blobs, name):
         blobs.inputs("train")[None], blobs.y_train[None], blobs.inputs("test"), blobs.y_test
     )
     there = models.on_examples(one, some, params, 1)
-    held = local_steps.Held(np.arange(0, 30, 2), np.linspace(0.2, 1, 15).astype(np.float32))
+    held = local_steps.HeldExamples(np.arange(0, 30, 2), np.linspace(0.2, 1, 15).astype(np.float32))
     args = (there, np.zeros(1, np.int64), [held], params, np.ones(1, np.float32))
     whole = next(local_steps.totals(*args))[1][0] * 15
     answers = np.array(
@@ -104,13 +112,13 @@ def test_a_wrong_p_scales_the_answers(blobs):
 UNEQUAL = Curve("dirichlet", 0.5, 0.5, 1.0, 3, learning_rate=0.5, prob_spread=0.4)
 
 
-def element_of(blobs, curve: Curve, **sizes: int) -> elements.Element:
+def element_of(blobs, curve: Curve, **sizes: int) -> curve_runs.CurveRun:
     """What the engine makes of one curve of one run."""
     data = draws.training_set(blobs, 7, seed=3, run=0)
     shared = draws.share(curve, data.labels, 4, seed=3, run=0)
-    block = elements.Block(len(data.labels), [0], 3)
+    block = curve_runs.Block(len(data.labels), [0], 3)
     sizes = {"n_clients": 4, "n_rounds": 6, **sizes}
-    return elements.make_element(curve, shared, None, None, block, run=0, place=0, **sizes)
+    return curve_runs.make_curve_run(curve, shared, None, None, block, run=0, place=0, **sizes)
 
 
 def every_pattern(p):
@@ -242,7 +250,7 @@ def test_the_perceptrons_owner_correction_is_its_closed_form(blobs):
     ).astype(float)  # fmt: skip
     some = models.Examples(data.inputs[None], data.labels[None], blobs.inputs("test"), blobs.y_test)
     there = models.on_examples(one, some, params[None], 1)
-    found = elements.owner_share(there, params[None], 0, shared.placement)
+    found = curve_runs.owner_share(there, params[None], 0, shared.placement)
     wanted = coding.owner_share_from_products(shared.placement, each @ each.T)
     assert np.allclose(found, wanted, rtol=1e-4)
     result = batched.simulate_block(blobs, [curve], **SIZES, runs=[0])[0]

@@ -8,7 +8,7 @@ import pytest
 
 from fedcommons import coding, estimators
 from fedcommons.errors import ArgumentError
-from fedcommons.simulate import batched, draws, example_space, primal, scoring
+from fedcommons.simulate import batched, draws, example_space, plain_engine, scoring
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.result import THEOREM2, THEORY
 from fedcommons.simulate.runner import _softmax_task
@@ -49,7 +49,7 @@ def fast(blobs):
 
 def test_example_space_and_primal_agree(blobs, fast):
     for run in range(2):
-        slow = primal.simulate_run(blobs, _softmax_task, CURVES, **SIZES, run=run)
+        slow = plain_engine.simulate_run(blobs, _softmax_task, CURVES, **SIZES, run=run)
         # Float32 products against float64: a test example near a tie may fall either way.
         assert np.abs(fast[run].correct - slow.correct).max() <= 1
         for name in MEASURES:
@@ -61,7 +61,7 @@ def test_example_space_and_primal_agree(blobs, fast):
 @pytest.mark.parametrize("k", range(0, len(CURVES), 5))
 def test_both_agree_with_the_plain_loop(blobs, fast, k):
     loop = training.train(blobs, CURVES[k], **SIZES, run=0)
-    slow = primal.simulate_run(blobs, _softmax_task, [CURVES[k]], **SIZES, run=0)
+    slow = plain_engine.simulate_run(blobs, _softmax_task, [CURVES[k]], **SIZES, run=0)
     assert np.array_equal(slow.correct[0], loop["correct"])
     assert np.abs(fast[0].correct[k] - loop["correct"]).max() <= 1
     for name in ("second_moment", "gradient_norm2"):
@@ -72,7 +72,7 @@ def test_both_agree_with_the_plain_loop(blobs, fast, k):
 def test_exact_second_moment_is_the_mean_over_all_straggler_patterns(blobs):
     # At the initial model, where the engine's exact value can be enumerated.
     for curve in CURVES[:8]:
-        result = primal.simulate_run(blobs, _softmax_task, [curve], **SIZES, run=0)
+        result = plain_engine.simulate_run(blobs, _softmax_task, [curve], **SIZES, run=0)
         data = draws.training_set(blobs, 7, seed=3, run=0)
         shared = draws.share(curve, data.labels, 4, seed=3, run=0)
         gradients = softmax.gradients(data.inputs, softmax.initial_residuals(data.labels, 3))
@@ -248,7 +248,7 @@ def test_a_model_lost_in_the_last_step_is_marked(blobs, rate):
 def test_the_plain_engine_marks_a_lost_model_and_goes_on(blobs):
     curves = [Curve("iid", learning_rate=rate) for rate in (np.finfo(float).max, 0.5)]
     with np.errstate(all="ignore"):
-        result = primal.simulate_run(blobs, _huge_task, curves, **SIZES, run=0)
+        result = plain_engine.simulate_run(blobs, _huge_task, curves, **SIZES, run=0)
     assert result.marked().diverged.tolist() == [True, False]
     assert (result.correct[0, 1:] == -1).all()
 

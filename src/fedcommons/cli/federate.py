@@ -27,7 +27,7 @@ from fedcommons.cli.options import AsJson
 from fedcommons.errors import ArgumentError, StoreError
 
 if TYPE_CHECKING:
-    from fedcommons.federate.store import Store
+    from fedcommons.federate.site.store import Store
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ def new(
 
     Example: fedcommons federate new hospitals
     """
-    from fedcommons.federate.new_app import write_app
+    from fedcommons.federate.apps.new_app import write_app
 
     files = write_app(folder, torch=torch)
     if as_json:
@@ -82,7 +82,7 @@ def run(
     need_flower()
     from flwr.common.logger import update_console_handler
 
-    from fedcommons.federate.local_app import run_app
+    from fedcommons.federate.apps.local_run import run_app
 
     if sites < 2:
         raise ArgumentError(f"sites must be at least 2, got {sites}")
@@ -121,7 +121,7 @@ def parse_config(text: str) -> dict[str, Any]:
 @contextlib.contextmanager
 def _opened(folder: Path, *, create: bool = False) -> Iterator[Store]:
     """A site's store, closed afterwards."""
-    from fedcommons.federate.store import Store
+    from fedcommons.federate.site.store import Store
 
     with contextlib.closing(Store(folder, create=create)) as store:
         yield store
@@ -156,8 +156,8 @@ def check(
     Example: fedcommons federate check /srv/hospital-a/data.npz
     """
     need_flower()
-    from fedcommons.federate.site_data import load_site_data
-    from fedcommons.federate.status import summary_of
+    from fedcommons.federate.site.own_data import load_site_data
+    from fedcommons.federate.site.status import summary_of
 
     with tempfile.TemporaryDirectory() as spool:
         found = load_site_data(
@@ -191,7 +191,7 @@ def status(folder: StoreFolder, as_json: AsJson = False) -> None:
     Example: fedcommons federate status /srv/hospital-a/store
     """
     need_flower()
-    from fedcommons.federate.status import status_of
+    from fedcommons.federate.site.status import status_of
 
     _show(folder, status_of, _print_status, as_json=as_json)
 
@@ -211,7 +211,7 @@ def ledger(folder: StoreFolder, as_json: AsJson = False) -> None:
     Example: fedcommons federate ledger /srv/hospital-a/store --json
     """
     need_flower()
-    from fedcommons.federate.status import ledger_of
+    from fedcommons.federate.site.status import ledger_of
 
     _show(folder, ledger_of, _print_ledger, as_json=as_json)
 
@@ -256,7 +256,7 @@ def withdraw(
     need_flower()
     import numpy as np
 
-    from fedcommons.federate import own_rows
+    from fedcommons.federate.site import numbering
 
     if bool(rows) == everything:
         raise ArgumentError("rows or --all must be given, one of them")
@@ -273,7 +273,7 @@ def withdraw(
             store.withdraw_all()
             said = "everything is withdrawn"
         else:
-            n = own_rows.withdraw(store, numbers, as_offered=as_offered)
+            n = numbering.withdraw(store, numbers, as_offered=as_offered)
             said = f"{n} examples are withdrawn"
     when = "from the next round on in which this site is heard"
     typer.echo(json.dumps({"withdrawn": said}) if as_json else f"{said}, {when}")

@@ -36,7 +36,7 @@ def demo(
     Example: fedcommons federate demo --rounds 10
     """
     need_flower()
-    from fedcommons.federate.demo import play
+    from fedcommons.federate.deploy.demo import play
     from fedcommons.figures.federation import write_page
 
     if rounds < 1:

@@ -29,7 +29,7 @@ def tls(
     Example: fedcommons federate tls /srv/federation/tls --host federation.example.org
     """
     need_flower()
-    from fedcommons.federate.certificates import write_tls
+    from fedcommons.federate.deploy.certificates import write_tls
 
     made = write_tls(folder, host or [])
     files = {"ca": str(made.ca), "certificate": str(made.certificate), "key": str(made.key)}
@@ -45,7 +45,7 @@ def node_key(
     Example: fedcommons federate node-key /srv/hospital-a/node.key
     """
     need_flower()
-    from fedcommons.federate.certificates import write_node_key
+    from fedcommons.federate.deploy.certificates import write_node_key
 
     public = write_node_key(path)
     typer.echo(json.dumps({"public": str(public)}) if as_json else str(public))
@@ -63,8 +63,8 @@ def proxy(
     Example: fedcommons federate proxy --tls /srv/federation/tls --listen 0.0.0.0:9092
     """
     need_flower()
-    from fedcommons.federate.certificates import Tls
-    from fedcommons.federate.fleet_proxy import serve
+    from fedcommons.federate.deploy.certificates import Tls
+    from fedcommons.federate.deploy.fleet_proxy import serve
 
     host, port = _address("listen", listen)
     _address("superlink", superlink)

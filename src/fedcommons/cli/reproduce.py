@@ -10,10 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
+from fedcommons import provenance
 from fedcommons.cli import terminal
 from fedcommons.cli.options import AsJson, Workers
 from fedcommons.errors import StudyError
-from fedcommons.simulate import provenance, runner, studies, tables
+from fedcommons.simulate import runner, studies, tables
 from fedcommons.simulate.folder import Folder, default_path
 
 

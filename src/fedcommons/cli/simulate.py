@@ -10,12 +10,13 @@ from typing import Annotated, Any
 
 import typer
 
+from fedcommons import provenance
 from fedcommons.cli import exit_codes, terminal
 from fedcommons.cli.options import AsJson, Workers
 from fedcommons.cli.reproduce import run_and_report
 from fedcommons.errors import ArgumentError
 from fedcommons.simulate import cluster as clusters
-from fedcommons.simulate import estimate, provenance, runner, studies, tuning
+from fedcommons.simulate import estimate, runner, studies, tuning
 from fedcommons.simulate.folder import Folder, default_path
 from fedcommons.simulate.studies import Study
 

@@ -15,7 +15,7 @@ import pyarrow.parquet
 from matplotlib.ticker import MaxNLocator
 
 from fedcommons.errors import ResultsError
-from fedcommons.federate import results
+from fedcommons.federate.server import results
 from fedcommons.figures import style
 
 WIDTH, HEIGHT, LEFT, BOTTOM = 720, 260, 46, 30

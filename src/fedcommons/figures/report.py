@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from fedcommons import claims
 from fedcommons.figures import captions
 from fedcommons.figures.draw import draw_all
 from fedcommons.figures.page import render_page
-from fedcommons.simulate import claims, tables
+from fedcommons.simulate import tables
 from fedcommons.simulate.folder import Folder
 from fedcommons.simulate.studies import Study
 

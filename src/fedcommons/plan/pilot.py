@@ -11,10 +11,10 @@ from fedcommons.datasets import Dataset
 from fedcommons.errors import ArgumentError, DataError
 from fedcommons.plan.options import Option
 from fedcommons.plan.sites import Sites
-from fedcommons.simulate import primal
 from fedcommons.stragglers import Bernoulli
 from fedcommons.streams import stream
 from fedcommons.tasks import softmax
+from fedcommons.training import train
 
 TEST_EXAMPLES = 2000
 
@@ -100,7 +100,7 @@ def _accuracies(
     answered = Bernoulli(sites.straggler_prob).answered(
         max_rounds, N, rng=stream(seed, "pilot stragglers", run)
     )
-    rounds = primal.train(
+    rounds = train(
         task,
         shares,
         answered,

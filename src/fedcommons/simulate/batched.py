@@ -1,6 +1,6 @@
 """The general engine: any model and any algorithm, a block of runs and all their curves at once.
 
-A curve of a run is one element of a batch; elements with the same model and kind of work are
+A curve of a run is one item of a batch; curve runs with the same model and kind of work are
 trained together. Where the step is one weighted sum of gradients (one local step, nothing
 remembered) it is computed as one, over the run's M examples, and no client's answer is formed.
 Parameters and gradients are float32. Its products may round differently in another company, so a
@@ -21,10 +21,10 @@ from fedcommons import estimators
 from fedcommons.batches import batches
 from fedcommons.checks import BoolArray, FloatArray, IntArray
 from fedcommons.datasets import Dataset
-from fedcommons.simulate import draws, elements, local_steps, models
+from fedcommons.simulate import curve_runs, draws, local_steps, models
 from fedcommons.simulate.algorithms import Local
+from fedcommons.simulate.curve_runs import Block, CurveRun, kind_of
 from fedcommons.simulate.curves import Curve
-from fedcommons.simulate.elements import Block, Element, kind_of
 from fedcommons.simulate.models import Examples, OnExamples
 from fedcommons.simulate.result import THEORY, RunResult
 from fedcommons.streams import stream
@@ -89,12 +89,12 @@ def simulate_block(
             for k, curve in enumerate(curves):
                 if curve.model != name:
                     continue
-                element = elements.make_element(
+                curve_run = curve_runs.make_curve_run(
                     curve, shared[k], model, start, block,
                     run=r, place=k, n_clients=n_clients, n_rounds=T,
                 )  # fmt: skip
-                made.append(element)
-                het[r, k] = elements.heterogeneity(element, shared[k], data[r].labels)
+                made.append(curve_run)
+                het[r, k] = curve_runs.heterogeneity(curve_run, shared[k], data[r].labels)
         for _, same in groupby(sorted(made, key=kind_of), key=kind_of):
             group = list(same)
             train = _Training(group, block, model)
@@ -126,12 +126,12 @@ def _count_correct(model: OnExamples, runs: IntArray, rounds: Iterator[Float32])
 
 
 class _Training:
-    """The rounds of elements of one kind."""
+    """The rounds of curve runs of one kind."""
 
-    def __init__(self, group: Sequence[Element], block: Block, model: OnExamples) -> None:
+    def __init__(self, group: Sequence[CurveRun], block: Block, model: OnExamples) -> None:
         self.group, self.block, self.model = group, block, model
-        self.runs = np.array([element.run for element in group])
-        curves = [element.curve for element in group]
+        self.runs = np.array([curve_run.run for curve_run in group])
+        curves = [curve_run.curve for curve_run in group]
         self.rate = np.array([c.learning_rate for c in curves])
         self.decay = np.array([c.decay for c in curves])
         self.server_rate = np.array([c.server_rate for c in curves])
@@ -185,17 +185,17 @@ class _Training:
         fresh = np.concatenate([e.fresh[t] for e in self.group])
         return (self.held @ fresh).astype(np.float32).reshape(len(self.group), -1)
 
-    def _batch_weights(self, element: Element, t: int) -> Float32:
+    def _batch_weights(self, curve_run: CurveRun, t: int) -> Float32:
         """What each example's gradient counts, with a batch of every client: (M,)."""
         weight = np.zeros(self.block.n_examples, np.float32)
-        for i in np.flatnonzero(element.fresh[t]):
-            held = element.holds(int(i))
+        for i in np.flatnonzero(curve_run.fresh[t]):
+            held = curve_run.holds(int(i))
             n = len(held.examples)
             if not n:
                 continue
-            rng = self.block.batches(element, t, int(i))
+            rng = self.block.batches(curve_run, t, int(i))
             chosen = next(batches(n, self.batch_size, 1, rng=rng))
-            scale = np.float32(element.fresh[t, i] * n / len(chosen))
+            scale = np.float32(curve_run.fresh[t, i] * n / len(chosen))
             weight[held.examples[chosen]] += scale * held.weight[chosen]
         return weight
 

@@ -19,7 +19,7 @@ Correction = Callable[[Float32, Float32, IntArray], Float32]  # params, start, w
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldExamples:
     """What one client holds: places among its run's examples, and the weight of each one's loss."""
 
     examples: IntArray
@@ -29,7 +29,7 @@ class Held:
 def totals(
     model: OnExamples,
     runs: IntArray,
-    clients: Sequence[Held],
+    clients: Sequence[HeldExamples],
     start: Float32,
     rates: Float32,
     *,
@@ -71,7 +71,9 @@ def totals(
         yield now, total
 
 
-def _padded(clients: Sequence[Held], chosen: Sequence[IntArray]) -> tuple[IntArray, Float32]:
+def _padded(
+    clients: Sequence[HeldExamples], chosen: Sequence[IntArray]
+) -> tuple[IntArray, Float32]:
     """Examples and weights / batch size, (b, H), filled up with example -1 and weight 0."""
     width = max(len(places) for places in chosen)
     examples = np.full((len(clients), width), -1, np.int64)

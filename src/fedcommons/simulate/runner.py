@@ -28,7 +28,7 @@ from threadpoolctl import threadpool_limits
 from fedcommons import checks, datasets
 from fedcommons.datasets import Dataset
 from fedcommons.errors import DataError, FedcommonsError, StudyError
-from fedcommons.simulate import batched, example_space, models, primal
+from fedcommons.simulate import batched, example_space, models, plain_engine
 from fedcommons.simulate import cluster as clusters
 from fedcommons.simulate.draws import TrainingSet
 from fedcommons.simulate.folder import Folder
@@ -302,7 +302,7 @@ def compute_block(study: Study, block: int) -> dict[int, RunResult]:
         first: list[RunResult | None] = [None] * size
         if study.engine == "primal":
             first = [
-                primal.simulate_run(dataset, _softmax_task, apart, **settings, run=run)
+                plain_engine.simulate_run(dataset, _softmax_task, apart, **settings, run=run)
                 for run in numbers
             ]
         elif apart:

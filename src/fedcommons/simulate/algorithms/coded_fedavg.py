@@ -16,4 +16,4 @@ coded_fedavg = Algorithm(
 )
 """Every client descends the mean of b_ij times loss over what it holds and answers n_i times the
 way it went; the server sums the answers like gradients. One full step is `coded_gd`. A federation's
-clients do the same (federate/client.py)."""
+clients do the same (federate/transport/client_app.py)."""

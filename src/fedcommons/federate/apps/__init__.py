@@ -1,0 +1,1 @@
+"""Flower apps: a new one from the template, and running one on this machine."""

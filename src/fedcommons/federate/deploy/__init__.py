@@ -1,0 +1,1 @@
+"""Flower on machines: its processes, certificates, the proxy, and a demonstration."""

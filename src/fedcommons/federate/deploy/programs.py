@@ -1,0 +1,92 @@
+"""Flower's own programs: how they are called, and what they answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedcommons.errors import FederationError
+from fedcommons.federate.deploy.certificates import Tls
+
+NODE_IS_UP = "SuperNode ID:"  # printed once the SuperLink has taken the node in
+OFFLINE = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+}
+PROMPT = {  # a node starts a new process for every message: soon, and compiled once
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.3",
+    "PYTHONDONTWRITEBYTECODE": "",
+}
+THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # many processes share a machine
+
+
+def environment(home: Path, given: Mapping[str, str]) -> dict[str, str]:
+    """Flower offline, with a home of its own and this Python's programs found first."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    own = {"FLWR_HOME": str(home), "PATH": path}
+    return {**os.environ, **OFFLINE, **PROMPT, **THREADS, **given, **own}
+
+
+def superlink(host: str, port: int, tls: Tls, database: Path | None) -> list[str]:
+    """The command of a SuperLink that takes in only SuperNodes whose keys it knows."""
+    return [
+        _program("flower-superlink"),
+        *("--host", host, "--port", str(port)),
+        *("--ssl-ca-certfile", str(tls.ca)),
+        *("--ssl-certfile", str(tls.certificate), "--ssl-keyfile", str(tls.key)),
+        "--enable-supernode-auth",
+        *(("--database", str(database)) if database else ()),
+    ]
+
+
+def supernode(
+    superlink: str, port: int, *, ca: Path, key: Path, config: Mapping[str, Any]
+) -> list[str]:
+    """The command of a SuperNode: the SuperLink's address, its own port, and its node config."""
+    return [
+        _program("flower-supernode"),
+        *("--superlink", superlink, "--port", str(port)),
+        *("--root-certificates", str(ca)),
+        *("--auth-supernode-private-key", str(key)),
+        *("--node-config", pairs(config)),
+    ]
+
+
+def flwr(*arguments: str) -> list[str]:
+    """A command of the operator's."""
+    return [_program("flwr"), *arguments]
+
+
+def _program(name: str) -> str:
+    """A program of this Python's own environment."""
+    path = Path(sys.executable).with_name(name)
+    if not path.exists():
+        raise FederationError(f"{path} is missing: pip install 'fedcommons[flower]'")
+    return str(path)
+
+
+def pairs(values: Mapping[str, Any]) -> str:
+    """key=value pairs as Flower's command line wants them."""
+    return " ".join(f"{key}={json.dumps(value)}" for key, value in values.items())
+
+
+def connection(name: str, address: str, ca: Path) -> str:
+    """An entry of Flower's config.toml."""
+    return (
+        f"[superlink.{name}]\naddress = {json.dumps(address)}\n"
+        f"root-certificates = {json.dumps(str(ca))}\n\n"
+    )
+
+
+def last_json(output: str) -> dict[str, Any]:
+    """The JSON object at the end of what a command printed."""
+    start = output.rfind("\n{")
+    try:
+        return json.loads(output[start + 1 :] if start >= 0 else output)
+    except ValueError:
+        raise FederationError(f"Flower's answer is not JSON:\n{output[-2000:]}") from None

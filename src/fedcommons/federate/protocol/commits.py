@@ -1,0 +1,266 @@
+"""A commit: who holds what from now on, and which share each holder has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from fedcommons.coding import CODES
+from fedcommons.federate.protocol.records import (
+    MOST_EXAMPLES,
+    MOST_SITES,
+    NAME,
+    Agreed,
+    Epoch,
+    Reader,
+    encode,
+    hexadecimal_of,
+    integer_of,
+)
+from fedcommons.federate.protocol.refusals import MalformedRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A site as a commit names it."""
+
+    site: str
+    identity: str
+    n_examples: int
+    n_shareable: int
+    manifest: str
+
+    @property
+    def n_private(self) -> int:
+        return self.n_examples - self.n_shareable
+
+
+@dataclass(frozen=True)
+class Commit(Agreed):
+    """Who holds what from now on, and which share each holder has: the record that all train by.
+
+    Attributes:
+        number, serial: the epoch, and how often it was committed anew.
+        epoch: the digest of the epoch's record, in hexadecimal.
+        members: the roster, in the order of names; `present` are those still with it.
+        pairs: (sender, recipient), by place in the roster: deliveries that have receipts.
+        withdrawn: for each site the share numbers that it withdrew, sorted.
+        withdrawn_private: for each site how many of its unshared examples it withdrew.
+        code, straggler_prob, owner_share: the code, and p_i or w_i where it uses them.
+    """
+
+    federation: str
+    number: int
+    serial: int
+    epoch: str
+    seed: int
+    copies: int
+    members: tuple[Member, ...]
+    present: tuple[bool, ...]
+    pairs: tuple[tuple[int, int], ...]
+    withdrawn: tuple[tuple[int, ...], ...]
+    withdrawn_private: tuple[int, ...]
+    code: str = "equal-split"
+    straggler_prob: tuple[float, ...] | None = None
+    owner_share: tuple[float, ...] | None = None
+
+    @classmethod
+    def of(cls, epoch: Epoch, pairs: tuple[tuple[int, int], ...]) -> Commit:
+        """The first commit of an epoch."""
+        n = len(epoch.sites)
+        return cls(
+            epoch.federation,
+            epoch.number,
+            0,
+            epoch.digest.hex(),
+            epoch.seed,
+            epoch.copies,
+            tuple(
+                Member(s.site, s.identity, s.n_examples, s.n_shareable, s.manifest)
+                for s in epoch.sites
+            ),
+            (True,) * n,
+            tuple(sorted(pairs)),
+            ((),) * n,
+            (0,) * n,
+        )
+
+    def anew(self, **changes: Any) -> Commit:
+        """The next commit of this epoch, with what changed."""
+        return replace(self, serial=self.serial + 1, **changes)
+
+    def without(self, leaving: int) -> Commit:
+        """The next commit, after a site left for good: with it go its examples and its copies."""
+        return self.anew(
+            present=tuple(here and i != leaving for i, here in enumerate(self.present)),
+            pairs=tuple(pair for pair in self.pairs if leaving not in pair),
+        )
+
+    @property
+    def order(self) -> tuple[int, int]:
+        return self.number, self.serial
+
+    @property
+    def facts(self) -> tuple[object, ...]:
+        """What all commits of an epoch have in common."""
+        return self.federation, self.number, self.epoch, self.seed, self.copies, self.members
+
+    def may_follow(self, earlier: Commit) -> bool:
+        """Whether it can be a later commit of the same epoch: nothing that went comes back."""
+        return (
+            self.facts == earlier.facts
+            and self.serial > earlier.serial
+            and set(self.pairs) <= set(earlier.pairs)
+            and all(b or not a for a, b in zip(self.present, earlier.present, strict=True))
+            and all(
+                set(a) >= set(b) for a, b in zip(self.withdrawn, earlier.withdrawn, strict=True)
+            )
+            and all(
+                a >= b
+                for a, b in zip(self.withdrawn_private, earlier.withdrawn_private, strict=True)
+            )
+        )
+
+    @property
+    def roster(self) -> tuple[Member, ...]:
+        return self.members
+
+    @property
+    def members_present(self) -> list[Member]:
+        """Those that are still with it."""
+        return [member for member, here in zip(self.members, self.present, strict=True) if here]
+
+    @cached_property
+    def n_examples(self) -> int:
+        """M: the examples that are trained on."""
+        return sum(
+            member.n_examples - len(self.withdrawn[i]) - self.withdrawn_private[i]
+            for i, member in enumerate(self.members)
+            if self.present[i]
+        )
+
+    def index(self, identity: str) -> int | None:
+        """The site's place in the roster; None if it has none or left."""
+        for place, member in enumerate(self.members):
+            if member.identity == identity:
+                return place if self.present[place] else None
+        return None
+
+    def encode(self) -> bytes:
+        content = {
+            "federation": self.federation,
+            "number": self.number,
+            "serial": self.serial,
+            "epoch": self.epoch,
+            "seed": self.seed,
+            "copies": self.copies,
+            "members": [
+                [m.site, m.identity, m.n_examples, m.n_shareable, m.manifest] for m in self.members
+            ],
+            "present": [int(here) for here in self.present],
+            "pairs": [list(pair) for pair in self.pairs],
+            "withdrawn": [list(numbers) for numbers in self.withdrawn],
+            "withdrawn_private": list(self.withdrawn_private),
+            "code": self.code,
+            "straggler_prob": list(self.straggler_prob or ()),
+            "owner_share": list(self.owner_share or ()),
+        }
+        return encode(content)
+
+    @classmethod
+    def decode(cls, record: bytes) -> Commit:
+        read = Reader(record, "commit")
+        members = tuple(_member(entry) for entry in read.list("members", most=MOST_SITES))
+        n = len(members)
+        commit = cls(
+            read.text("federation"),
+            read.integer("number", low=1, high=2**40),
+            read.integer("serial", high=2**40),
+            read.hexadecimal("epoch", 32),
+            read.integer("seed"),
+            read.integer("copies", high=MOST_SITES),
+            members,
+            tuple(
+                bool(integer_of(e, "commit: present", high=1))
+                for e in _of_length(read.list("present"), n, "present")
+            ),
+            tuple(_pair(entry, n) for entry in read.list("pairs")),
+            tuple(
+                _numbers(entry, members[i].n_shareable)
+                for i, entry in enumerate(_of_length(read.list("withdrawn"), n, "withdrawn"))
+            ),
+            tuple(
+                integer_of(e, "commit: withdrawn_private", high=members[i].n_private)
+                for i, e in enumerate(
+                    _of_length(read.list("withdrawn_private"), n, "withdrawn_private")
+                )
+            ),
+            read.text("code"),
+            _floats(read.list("straggler_prob"), n, "straggler_prob"),
+            _floats(read.list("owner_share"), n, "owner_share"),
+        )
+        read.end()
+        commit.check_roster()
+        if list(commit.pairs) != sorted(set(commit.pairs)):
+            raise MalformedRecord("commit: pairs must be sorted, each once")
+        if not all(commit.present[place] for pair in commit.pairs for place in pair):
+            raise MalformedRecord("commit: pairs must be of sites that are present")
+        needed = {"reliability-split": "straggler_prob", "owner-corrected": "owner_share"}
+        if commit.code not in CODES or any(
+            (getattr(commit, field) is None) == (commit.code == code)
+            for code, field in needed.items()
+        ):
+            raise MalformedRecord("commit: the code must be known and come with what it needs")
+        return commit
+
+
+def _member(entry: object) -> Member:
+    if not (isinstance(entry, list) and len(entry) == 5):
+        raise MalformedRecord("commit: members must have five fields")
+    site, identity, n_examples, n_shareable, manifest = entry
+    if not isinstance(site, str) or not NAME.fullmatch(site):
+        raise MalformedRecord("commit: a site must have a name")
+    n_examples = integer_of(n_examples, "commit: n_examples", high=MOST_EXAMPLES)
+    return Member(
+        site,
+        hexadecimal_of(identity, 32, "commit: an identity"),
+        n_examples,
+        integer_of(n_shareable, "commit: n_shareable", high=n_examples),
+        hexadecimal_of(manifest, 32, "commit: a manifest"),
+    )
+
+
+def _of_length(value: list[Any], n: int, name: str) -> list[Any]:
+    if len(value) != n:
+        raise MalformedRecord(f"commit: {name} must have one entry for each member")
+    return value
+
+
+def _pair(entry: object, n: int) -> tuple[int, int]:
+    if not (isinstance(entry, list) and len(entry) == 2):
+        raise MalformedRecord("commit: pairs must be pairs")
+    sender, recipient = (integer_of(place, "commit: a pair", high=n - 1) for place in entry)
+    if sender == recipient:
+        raise MalformedRecord("commit: a pair must be of two sites")
+    return sender, recipient
+
+
+def _numbers(entry: object, below: int) -> tuple[int, ...]:
+    if not isinstance(entry, list):
+        raise MalformedRecord("commit: withdrawn must be lists")
+    numbers = tuple(integer_of(number, "commit: withdrawn", high=below - 1) for number in entry)
+    if list(numbers) != sorted(set(numbers)):
+        raise MalformedRecord("commit: withdrawn must be sorted, each once")
+    return numbers
+
+
+def _floats(value: list[Any], n: int, name: str) -> tuple[float, ...] | None:
+    if not value:
+        return None
+    _of_length(value, n, name)
+    if not all(isinstance(x, float) and abs(x) < 1e100 for x in value):
+        raise MalformedRecord(f"commit: {name} must be numbers")
+    if name == "straggler_prob" and not all(0 <= x < 1 for x in value):
+        raise MalformedRecord("commit: straggler_prob must be in [0, 1)")
+    return tuple(value)

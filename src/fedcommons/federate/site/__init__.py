@@ -1,0 +1,1 @@
+"""One site's side: its data, its store, what it sends, accepts and holds."""

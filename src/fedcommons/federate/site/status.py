@@ -1,0 +1,69 @@
+"""What a site's operator can read off its store, and off its data file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedcommons.federate.protocol.commits import Commit
+from fedcommons.federate.site.own_data import SiteData
+from fedcommons.federate.site.store import Store
+
+
+def status_of(store: Store) -> dict[str, Any]:
+    """What the site is committed to and holds. Everything is read: damage is raised."""
+    store.check()
+    record = store.commit_record()[1]
+    commit = Commit.decode(record) if record else None
+    manifest, withdrawn = store.manifest(), store.withdrawn_fingerprints()
+    live = manifest.live & ~manifest.gone(withdrawn) if manifest else np.empty(0, np.bool_)
+    names = _names(store)
+    return {
+        "federation": store.federation,
+        "identity": store.identity.name,
+        "epoch": commit.number if commit else None,
+        "commit": commit.serial if commit else None,
+        "code": commit.code if commit else None,
+        "examples_of_all": commit.n_examples if commit else None,
+        "own_examples": int(live.sum()) if manifest else None,
+        "own_shareable": int((live & manifest.shareable).sum()) if manifest else None,
+        "withdrawn": "everything" if store.withdrew_all else len(withdrawn),
+        "held_from_others": {names.get(s, s[:16]): n for s, n in store.holdings()},
+    }
+
+
+def summary_of(data: SiteData) -> dict[str, Any]:
+    """What the data are, all of them read: values that no example may have are raised."""
+    data.check_labels()
+    data.fingerprints(bytes(32))
+    labels = np.unique(data.y)
+    return {
+        "examples": data.n_examples,
+        "shareable": int(data.shareable.sum()),
+        "an_example": data.layout,
+        "labels": ", ".join(map(str, labels[:20])) + (", ..." if len(labels) > 20 else ""),
+    }
+
+
+def ledger_of(store: Store) -> list[dict[str, Any]]:
+    """All entries, peers by their names; an entry that was changed is raised."""
+    names = _names(store)
+    return [
+        {
+            "entry": entry.entry,
+            "time": entry.time,
+            "event": entry.event,
+            "epoch": entry.epoch,
+            "peer": names.get(entry.peer, entry.peer[:16]),
+            "chunk": entry.chunk,
+            "examples": entry.examples,
+            "bytes": entry.size,
+            "evidence": entry.evidence.hex(),
+        }
+        for entry in store.ledger()
+    ]
+
+
+def _names(store: Store) -> dict[str, str]:
+    return {identity: site for site, identity in store.trusted_peers().items()}

@@ -1,0 +1,1 @@
+"""How the parties reach each other: Flower, and nothing else imports it below the apps."""

@@ -1,0 +1,62 @@
+"""What a site's node config says: its store, the keys of its peers, its data.
+
+Paths at a site come from here alone, never from the server.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+from flwr.app import Context
+
+from fedcommons.errors import ArgumentError
+from fedcommons.federate.protocol.refusals import MalformedRecord, PeersNotPinned
+from fedcommons.federate.site.own_data import SPOOL, SiteData, load_site_data
+
+FIRST_USE = "first-use"
+
+
+def store_folder(context: Context) -> Path:
+    folder = context.node_config.get("store")
+    if not isinstance(folder, str) or not folder:
+        raise ArgumentError('node config: store must be the folder of the store, as store="/path"')
+    return Path(folder)
+
+
+def peers_from_node_config(context: Context) -> dict[str, str] | None:
+    """The pinned keys of the peers; None where the first use of a name is trusted."""
+    source = context.node_config.get("peers")
+    if source == FIRST_USE:
+        return None
+    if not isinstance(source, str):
+        raise PeersNotPinned(f"node config: peers must be a file of pinned keys or {FIRST_USE!r}")
+    return read_peers(Path(source))
+
+
+def read_peers(path: Path) -> dict[str, str]:
+    """A TOML file with the table [peers]: name = "public key in hexadecimal"."""
+    try:
+        peers = tomllib.loads(path.read_text(encoding="utf-8"))["peers"]
+    except (OSError, ValueError, KeyError) as error:
+        raise PeersNotPinned(f"peers {path} cannot be read: {type(error).__name__}") from None
+    if not isinstance(peers, dict):
+        raise MalformedRecord(f"peers {path} must map names to keys")
+    for site, key in peers.items():
+        if not isinstance(key, str) or not re.fullmatch(r"[0-9a-f]{64}", key):
+            raise MalformedRecord(f"peers {path}: the key of {site} must be 64 hexadecimal digits")
+    return peers
+
+
+def data_from_node_config(context: Context) -> SiteData:
+    """The file that the node config names under `data`."""
+    config = context.node_config
+    if not isinstance(config.get("data"), str):
+        raise ArgumentError('node config: data must be an .npz or .parquet file, as data="/path"')
+    return load_site_data(
+        str(config["data"]),
+        spool=store_folder(context) / SPOOL,
+        label=str(config.get("label-column", "label")),
+        shareable=str(config.get("shareable-column", "shareable")),
+    )

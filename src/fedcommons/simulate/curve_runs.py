@@ -1,0 +1,165 @@
+"""What the general engine trains: an curve_run is one curve of one run, ready for its rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from fedcommons import coding, estimators, partition
+from fedcommons.checks import FloatArray, IntArray
+from fedcommons.placement import Placement
+from fedcommons.simulate import draws, local_steps
+from fedcommons.simulate.algorithms import Federation
+from fedcommons.simulate.curves import Curve
+from fedcommons.simulate.local_steps import HeldExamples
+from fedcommons.simulate.models import OnExamples
+from fedcommons.streams import stream
+
+Float32 = npt.NDArray[np.float32]
+EXAMPLES_AT_ONCE = 512  # whose gradients' norms are taken together
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CurveRun:
+    """One curve of one run.
+
+    Attributes:
+        run: its place in the block.
+        place: the curve's place among the curves.
+        held: (N', M) loss weights; float64, since weights of answers may be large.
+        fresh, remembered: (T, N') weights of answers.
+    """
+
+    curve: Curve
+    run: int
+    place: int
+    held: csr_array
+    fresh: FloatArray
+    remembered: FloatArray
+
+    def holds(self, client: int) -> HeldExamples:
+        row = slice(self.held.indptr[client], self.held.indptr[client + 1])
+        examples, weight = self.held.indices[row], self.held.data[row]
+        return HeldExamples(examples.astype(np.int64), weight.astype(np.float32))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """What the curve runs of a block share: the streams, and the size of a run."""
+
+    n_examples: int  # M, of a run
+    runs: Sequence[int]
+    seed: int
+
+    def batches(self, curve_run: CurveRun, t: int, client: int) -> np.random.Generator:
+        """Curves of a run draw alike: the same client with as many examples has the same batch."""
+        return stream(self.seed, "batches", self.runs[curve_run.run], t, client)
+
+
+def kind_of(curve_run: CurveRun) -> tuple[Any, ...]:
+    """What curve runs that are trained together have in common."""
+    c = curve_run.curve
+    remembers = estimators.ESTIMATORS[c.estimator].remembers
+    stateful = c.method.next_state is not None
+    if c.local_steps == 1 and not remembers and not stateful:
+        return ("sum", "", 1, c.batch_size, False, 0)
+    correction = c.algorithm if c.method.correction else ""
+    return ("clients", correction, c.local_steps, c.batch_size, remembers, curve_run.held.shape[0])
+
+
+def make_curve_run(
+    curve: Curve,
+    shared: draws.Shared,
+    model: OnExamples,
+    start: Float32,
+    block: Block,
+    *,
+    run: int,
+    place: int,
+    n_clients: int,
+    n_rounds: int,
+) -> CurveRun:
+    seed, number = block.seed, block.runs[run]
+
+    def shares() -> csr_array:
+        w = None
+        if curve.code == "owner-corrected":
+            w = owner_share(model, start, run, shared.placement)
+        return coding.by_name(
+            curve.code,
+            shared.placement,
+            straggler_prob=curve.server_probs(n_clients),
+            owner_share=w,
+        )
+
+    federation = Federation(
+        shared.owner,
+        shared.shareable,
+        n_clients,
+        curve.copies,
+        shares,
+        stream(seed, "algorithm", curve.algorithm, number),
+    )
+    held = csr_array(curve.method.hold(federation))
+    answered = draws.answered(curve, n_rounds, n_clients, seed=seed, run=number)
+    weights = curve.method.weigh(
+        estimators.ESTIMATORS[curve.estimator],
+        held,
+        answered,
+        curve.server_probs(n_clients),
+    )
+    return CurveRun(curve, run, place, held, weights.fresh, weights.remembered)
+
+
+def owner_share(model: OnExamples, start: Float32, run: int, placement: Placement) -> FloatArray:
+    """`coding.best_owner_share` of every owner at the initial model: (N,)."""
+    copies, owner, N = placement.copies, placement.owner, placement.n_clients
+    none = np.zeros(N, np.float32)
+
+    def sums(examples: IntArray) -> Float32:
+        """The sum of gradients of those of the examples that each owns, (N, P)."""
+        mine = [examples[owner[examples] == i] for i in range(N)]
+        clients = [HeldExamples(m, np.full(len(m), len(m), np.float32)) for m in mine]
+        result = np.zeros((N, start.shape[1]), np.float32)
+        runs, begin = np.full(N, run), np.repeat(start[run, None], N, axis=0)
+        for now, total in local_steps.totals(model, runs, clients, begin, none):
+            result[now] = total
+        return result
+
+    def norms2(vectors: Float32) -> FloatArray:
+        return model.norms2(vectors, np.full(len(vectors), run))
+
+    shared = np.flatnonzero(copies > 0)
+    of_private, of_shared = sums(np.flatnonzero(copies == 0)), sums(shared)
+    spread = np.zeros(N)
+    for begin in range(0, len(shared), EXAMPLES_AT_ONCE):
+        some = shared[begin : begin + EXAMPLES_AT_ONCE]
+        each = model.gradients(
+            np.repeat(start[run, None], len(some), axis=0),
+            np.full(len(some), run),
+            some[:, None],
+            np.ones((len(some), 1), np.float32),
+        )
+        np.add.at(spread, owner[some], norms2(each) / copies[some])
+    private2, shared2 = norms2(of_private), norms2(of_shared)
+    cross = (norms2(of_private + of_shared) - private2 - shared2) / 2
+    return coding.best_owner_share(cross, shared2, spread)
+
+
+def heterogeneity(
+    curve_run: CurveRun, shared: draws.Shared, labels: IntArray
+) -> tuple[float, float, float]:
+    """As `draws.heterogeneity_of`; what is held decides where sharing is not the paper's."""
+    curve = curve_run.curve
+    found = draws.heterogeneity_of(shared, labels, curve.copies)
+    if curve.method.sharing in ("none", "proportion-and-copies"):
+        return found
+    held = curve_run.held[: shared.placement.n_clients]
+    client = np.repeat(np.arange(held.shape[0]), np.diff(held.indptr))
+    counts = partition.label_counts(labels[held.indices], client, held.shape[0])
+    return found[0], partition.mean_heterogeneity(counts), np.nan

@@ -1,0 +1,74 @@
+"""The plain engine: any task that can answer for its clients, one curve after another.
+
+Every curve goes through `fedcommons.training`. The example-space engine gives the same numbers for
+softmax regression, much faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from fedcommons import estimators
+from fedcommons.datasets import Dataset
+from fedcommons.simulate import draws
+from fedcommons.simulate.curves import Curve
+from fedcommons.simulate.result import THEORY, RunResult
+from fedcommons.theory import second_moment
+from fedcommons.training import Task, train
+
+
+def simulate_run(
+    dataset: Dataset,
+    make_task: Callable[[Dataset, draws.TrainingSet], Task],
+    curves: Sequence[Curve],
+    *,
+    n_clients: int,
+    class_size: int | None,
+    n_rounds: int,
+    seed: int,
+    run: int,
+) -> RunResult:
+    """Train every curve of one run."""
+    data = draws.training_set(dataset, class_size, seed=seed, run=run)
+    task = make_task(dataset, data)
+    C, T = len(curves), n_rounds
+    shared = draws.share_all(curves, data.labels, n_clients, seed=seed, run=run)
+    correct = np.full((C, T + 1), -1, np.int32)
+    moment, exact, norm2, projection = (np.full((C, T), np.nan) for _ in range(4))
+    for k, curve in enumerate(curves):
+        shares = draws.shares(curve, shared[k].placement, data.products)
+        answered = draws.answered(curve, T, n_clients, seed=seed, run=run)
+        estimator = estimators.ESTIMATORS[curve.estimator]
+        p = curve.straggler_prob
+        alpha, beta = second_moment.moment_coefficients(estimator, p, n_clients)
+        correct[k, 0] = task.count_correct(task.initial())
+        rounds = train(
+            task,
+            shares,
+            answered,
+            p,
+            estimator=estimator,
+            warm=curve.warm,
+            learning_rate=curve.learning_rate,
+            decay=curve.decay,
+        )
+        for t, this in enumerate(rounds):
+            full = this.answers.sum(axis=0)
+            norm2[k, t] = full @ full
+            noisy = this.answers if this.remembered is None else this.answers - this.remembered
+            exact[k, t] = alpha * norm2[k, t] + beta @ (noisy**2).sum(axis=1)
+            moment[k, t] = this.estimate @ this.estimate
+            projection[k, t] = this.estimate @ full / norm2[k, t]
+            if not np.isfinite(this.params).all():
+                break
+            correct[k, t + 1] = task.count_correct(this.params)
+    het = np.array(
+        [
+            draws.heterogeneity_of(s, data.labels, c.copies)
+            for c, s in zip(curves, shared, strict=True)
+        ]
+    )
+    no_theory = np.empty((0, T, len(THEORY)))
+    return RunResult(correct, moment, exact, norm2, projection, het, no_theory)

@@ -1,0 +1,75 @@
+"""Coded gradient descent as a plain loop: any task that can answer for its clients.
+
+It keeps the model's parameters and every client's answer, and goes through `estimators.estimate`
+like the federation does. Studies have faster engines for the same rounds, which are compared with
+this one; the planner's pilot trains with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from fedcommons import estimators
+from fedcommons.checks import BoolArray, FloatArray
+
+
+class Task(Protocol):
+    """A model on the training set of one run."""
+
+    def initial(self) -> FloatArray:
+        """The parameters before the first round: (P,)."""
+        ...
+
+    def answers(self, params: FloatArray, shares: csr_array) -> FloatArray:
+        """f_i = sum_j b_ij g_j of every client: (N, P)."""
+        ...
+
+    def count_correct(self, params: FloatArray) -> int:
+        """How many test examples the model gets right."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round of a training.
+
+    Attributes:
+        answers: (N, P) of all clients, also of those that straggled.
+        remembered: (N, P) what the estimator remembered before it; None if it does not.
+        estimate: (P,) of the full gradient.
+        params: (P,) the parameters after it.
+    """
+
+    answers: FloatArray
+    remembered: FloatArray | None
+    estimate: FloatArray
+    params: FloatArray
+
+
+def train(
+    task: Task,
+    shares: csr_array,
+    answered: BoolArray,
+    straggler_prob: npt.ArrayLike,
+    *,
+    estimator: estimators.Estimator,
+    warm: bool = False,
+    learning_rate: float,
+    decay: float = 1.0,
+) -> Iterator[Round]:
+    """Train under a code, (N, M), with these absences, (rounds, N): one round after another."""
+    params = task.initial()
+    first = task.answers(params, shares) if warm else None
+    state = estimators.start(estimator, shares.shape[0], len(params), warm=first)
+    for t in range(len(answered)):
+        answers, remembered = task.answers(params, shares), state
+        estimate, state = estimators.estimate(
+            estimator, state, answers, answered[t], straggler_prob
+        )
+        params = params - learning_rate * decay**t / shares.shape[1] * estimate
+        yield Round(answers, remembered, estimate, params)

@@ -1,0 +1,203 @@
+"""Every command of docs/deploy.md, in order, on one machine with other folders and ports."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedcommons.federate.deploy.deployment import (
+    end_processes_of,
+    free_port,
+    is_healthy,
+    write_peers,
+)
+from fedcommons.federate.deploy.supervisor import Process, wait_until
+from tests.federate.deploy.leftovers import is_listening, processes_that_know
+
+PAGE = Path(__file__).parents[3] / "docs" / "deploy.md"
+SITES = ["hospital-a", "hospital-b", "hospital-c"]
+BACKGROUND = "# keeps running\n"
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    """(heading, code) of every block in this language, in the order of the page."""
+    found, heading = [], ""
+    for match in re.finditer(r"^## ([^\n]*)$|^```(\w+)\n(.*?)^```$", PAGE.read_text(), re.M | re.S):
+        if match[1]:
+            heading = match[1]
+        elif match[2] == language:
+            found.append((heading, match[3]))
+    return found
+
+
+@dataclass
+class Machines:
+    """Shells on the server and at the sites, all on this machine, below one folder."""
+
+    root: Path
+    fleet_port: int = field(default_factory=free_port)
+    link_port: int = field(default_factory=free_port)
+    running: dict[str, Process] = field(default_factory=dict)
+
+    def here(self, code: str, site: str) -> str:
+        """The page's names, folders and ports as they are in this test."""
+        for page, ours in {
+            "federation.example.org:9092": f"localhost:{self.fleet_port}",
+            "0.0.0.0:9092": f"127.0.0.1:{self.fleet_port}",
+            "127.0.0.1:8000": f"127.0.0.1:{self.link_port}",
+            "--port 8000": f"--port {self.link_port}",
+            "--port 9094": f"--port {free_port()}",
+            "/srv/": f"{self.root}/srv/",
+            "/opt/": f"{self.root}/opt/",
+            "useradd ": self.useradd(site),
+            "--owner=federation": f"--owner={os.getuid()}",
+        }.items():
+            code = code.replace(page, ours)
+        return code.replace("hospital-a", site) if site else code
+
+    def useradd(self, who: str) -> str:
+        """The command that makes an account, in a folder instead of on this machine.
+
+        Even so only root may do it: for others it does nothing.
+        """
+        folder = self.root / f"{who or 'server'}.accounts"
+        (folder / "etc").mkdir(parents=True, exist_ok=True)
+        return f"useradd --prefix {folder} " if os.getuid() == 0 else ": "
+
+    def session(self, who: str) -> tuple[Path, dict[str, str]]:
+        """A file with a shell's variables and folder, and the environment that it starts from."""
+        file = self.root / f"{who or 'server'}.session"
+        file.touch()
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}:/usr/sbin"  # useradd
+        home = {"HOME": str(self.root), "FLWR_HOME": str(self.root / "none")}
+        calm = {"OPENBLAS_NUM_THREADS": "1"}
+        return file, {**os.environ, **home, **calm, "PATH": path}
+
+    def run(self, code: str, site: str = "") -> str:
+        """Run a block to its end, in the shell that ran the earlier ones: what it printed."""
+        file, env = self.session(site)
+        script = f". {file}\n{self.here(code, site)}\n{{ export -p; echo cd $PWD; }} > {file}"
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", script],
+            env=env,
+            cwd=self.root,
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+        assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def start(self, code: str, site: str = "") -> None:
+        """Start a block that keeps running, and wait until it is of use."""
+        file, env = self.session(site)
+        name = site or code.removeprefix(BACKGROUND).split()[0]
+        script = f". {file}\n{self.here(code, site)}"
+        process = Process(["bash", "-euc", script], self.root / f"{name}.log", env)
+        self.running[name] = process
+        ca = self.root / "srv" / "federation" / "tls" / "ca.pem"
+        is_ready = {
+            "flower-superlink": lambda: is_healthy(self.link_port, ca),
+            "fedcommons": lambda: is_listening(self.fleet_port),
+        }.get(name, lambda: process.has_printed("SuperNode ID:"))
+        wait_until(name, lambda: is_ready() or process.exit_code() is not None, 60)
+        assert process.exit_code() is None, process.output()
+
+
+@pytest.fixture
+def machines(tmp_path):
+    there = Machines(tmp_path)
+    (tmp_path / "srv").mkdir()
+    (tmp_path / "opt").mkdir()
+    yield there
+    for process in reversed(there.running.values()):
+        process.stop(3)
+    end_processes_of(tmp_path)
+    assert processes_that_know(tmp_path) == []
+
+
+def what_people_do(machines: Machines, heading: str, printed: dict[str, str]) -> None:
+    """What the page has people do by hand before the commands of a section."""
+    srv = machines.root / "srv"
+    if heading == "At each site":
+        rng = np.random.default_rng(0)
+        for label, site in enumerate(SITES):
+            (srv / site).mkdir()
+            shutil.copy(srv / "federation" / "tls" / "ca.pem", srv / site / "ca.pem")
+            x = rng.integers(0, 256, (20, 784), np.uint8)
+            marks = np.arange(20) % 2 == 0
+            np.savez(srv / site / "data.npz", x=x, y=np.full(20, label), shareable=marks)
+    elif heading == "On the server: let the sites in":
+        (srv / "federation" / "nodes").mkdir()
+        for site in SITES:
+            public = srv / site / "node.pub"
+            shutil.copy(public, srv / "federation" / "nodes" / f"{site}.pub")
+    elif heading == "At each site: start the SuperNode":
+        keys = {site: re.search(r"^[0-9a-f]{64}$", printed[site], re.M)[0] for site in SITES}
+        for site in SITES:
+            others = {name: key for name, key in keys.items() if name != site}
+            write_peers(srv / site / "peers.toml", others)
+
+
+def make_pip_find_us(machines: Machines) -> None:
+    """The new environment sees this one's packages, so that nothing needs to be fetched."""
+    (packages,) = (machines.root / "opt" / "fedcommons" / "lib").glob("python*/site-packages")
+    ours = Path(np.__file__).parents[1]
+    (packages / "ours.pth").write_text(f"import site; site.addsitedir({str(ours)!r})\n")
+
+
+def test_the_page_takes_an_operator_from_nothing_to_a_federation(machines):
+    seen, printed = set(), dict.fromkeys(["", *SITES], "")
+    for heading, code in blocks("sh"):
+        if heading not in seen:
+            what_people_do(machines, heading, printed)
+            seen.add(heading)
+        for site in sites_of(heading):
+            if code.startswith(BACKGROUND):
+                machines.start(code, site)
+            elif "-m venv" in code:
+                first, rest = code.split("\n", 1)
+                machines.run(first)
+                make_pip_find_us(machines)
+                machines.run(rest)
+            else:
+                printed[site] += machines.run(code, site)
+    check_what_happened(printed)
+
+
+def sites_of(heading: str) -> list[str]:
+    """Where a section's commands are given; "" is the server."""
+    if heading.startswith("At each site"):
+        return SITES
+    return ["hospital-a"] if heading.startswith("At one site") else [""]
+
+
+def check_what_happened(printed: dict[str, str]) -> None:
+    server = printed[""]
+    assert "6 deliveries, 60 examples" in server
+    assert "round 1/1" in server
+    assert "going on after round 1" in server
+    assert "round 2/2" in server
+    assert "hospital-c left the federation" in server
+    assert "round 3/3" in server
+    assert "died, as asked" in server
+    assert "report.html" in server
+    assert "2 examples are withdrawn" in printed["hospital-a"]
+    for site in SITES:
+        others = [other for other in SITES if other != site]
+        assert all(f"held from {other}" in printed[site] for other in others)
+
+
+def test_the_units_start_what_the_commands_start():
+    """systemd's ExecStart lines are the commands of the page, with the whole path."""
+    commands = {" ".join(code.removeprefix(BACKGROUND).split()) for _, code in blocks("sh")}
+    units = [re.search(r"ExecStart=(.*?)\nRestart=", unit, re.S)[1] for _, unit in blocks("ini")]
+    assert len(units) == 3
+    for unit in units:
+        assert " ".join(unit.removeprefix("/opt/fedcommons/bin/").split()) in commands

@@ -1,0 +1,80 @@
+"""Real processes behind the fleet-only proxy reach the model of the embedded engine."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedcommons.federate.apps.new_app import write_app
+from fedcommons.federate.deploy.deployment import HOST, Deployment
+from tests.federate.deploy.leftovers import is_listening, processes_that_know
+from tests.federate.deploy.proxied import start_proxy
+
+FEDCOMMONS = Path(sys.executable).with_name("fedcommons")
+SITES = ["site-0", "site-1", "site-2"]
+CONFIG = {
+    "sites": 3,
+    "copies": 2,
+    "num-rounds": 3,
+    "seed": 7,
+    "rehearse-stragglers": 0.5,
+    "straggler-prob": 0.5,
+}
+
+
+@pytest.fixture
+def deployment():
+    """Three sites that reach their SuperLink through the proxy."""
+    with Deployment() as running:
+        _, port = start_proxy(running)
+        running.add_sites(SITES, superlink=f"{HOST}:{port}")
+        yield running
+    assert not processes_that_know(running.folder)
+    assert not is_listening(port)
+    assert not is_listening(running.port)
+    assert not running.folder.exists()
+
+
+def results_of(state: Path) -> Path:
+    (found,) = state.glob("*/run.json")
+    return found.parent
+
+
+def test_real_processes_reach_the_model_of_the_embedded_engine_and_go_on(deployment):
+    app, state = deployment.folder / "digits", deployment.folder / "state"
+    write_app(app)
+    run = deployment.run_to_completion(app, {"state-dir": str(state), **CONFIG})
+    assert "6 deliveries, 300 examples" in run.log
+
+    embedded = deployment.folder / "embedded"
+    run_embedded(app, embedded)
+    there, here = results_of(state), results_of(embedded)
+    assert there.name == here.name
+    with np.load(there / "model.npz") as real, np.load(here / "model.npz") as same:
+        assert real.files == same.files
+        for name in real.files:
+            assert np.abs(real[name]).max() > 0
+            np.testing.assert_allclose(real[name], same[name], rtol=1e-5, atol=1e-7)
+
+    exchange = (state / "exchange.json").read_bytes()
+    more = {"state-dir": str(state), **CONFIG, "num-rounds": 4}
+    again = deployment.run_to_completion(app, more)
+    assert "using the exchange of epoch 1" in again.log
+    assert "going on after round 3" in again.log
+    assert "round 4/4" in again.log
+    assert (state / "exchange.json").read_bytes() == exchange
+
+
+def run_embedded(app: Path, state: Path) -> None:
+    """The same app with the same run config, in one process."""
+    overrides = " ".join(f"{key}={value}" for key, value in CONFIG.items())
+    subprocess.run(
+        [
+            *(FEDCOMMONS, "federate", "run", app, "--sites", "3"),
+            *("--run-config", f'{overrides} state-dir="{state}"'),
+        ],
+        check=True,
+        timeout=120,
+    )

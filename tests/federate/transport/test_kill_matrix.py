@@ -1,0 +1,479 @@
+"""Every durable write of every party, killed before and after it (SIGKILL).
+
+A federation shares and trains, an owner withdraws examples, a site withdraws everything. In each
+cell somebody dies at one write; then the same is done again with whatever is on the disks. After
+every step all holders must agree on who holds what, to the answers that they really give.
+
+Sites die in the process that handles a message, each where it first reaches the point, while the
+server goes on; the server dies as a whole, at each of its writes in turn. Measured: 88 cells in
+50 s.
+"""
+
+import ast
+import os
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flwr.app import Error, Message
+from flwr.common.serde import message_from_proto, message_to_proto
+from flwr.proto.message_pb2 import Message as ProtoMessage
+
+import fedcommons
+from fedcommons import coding
+from fedcommons.federate.protocol import chunks, durable
+from fedcommons.federate.transport.embedded_grid import EmbeddedGrid
+from fedcommons.tasks import softmax
+from tests.federate.tiny import (
+    BETA,
+    P,
+    Tiny,
+    answers_at,
+    die_at,
+    in_child,
+    mean_estimate,
+    train,
+)
+
+pytestmark = pytest.mark.usefixtures("impatient")
+
+STORE = (
+    "created", "joined", "manifest", "key", "epoch", "sent", "received", "commit", "receipts",
+    "withdrawn", "withdrew_all", "wiped",
+)  # fmt: skip
+GIVEN_UP = ("store.given_up", "server.given_up", "server.dropped")
+OLDER = "store.older"  # of a store that was restored from a backup
+OPERATOR = ("withdrawn", "withdrew_all")  # reached by the operator's commands, not by messages
+END = ("results", "results", "model", "run")
+SERVER = [
+    # share and two rounds; b's withdrawal, two rounds; d withdrew everything, two rounds
+    *("epoch", "receipts", "commit", "checkpoint", "checkpoint", *END),
+    *("commit", "checkpoint", "checkpoint", *END),
+    *("commit", "checkpoint", "checkpoint", *END),
+]
+SIDES = ("before", "after")
+
+
+class Forking(EmbeddedGrid):
+    """Every message is handled by a process of its own, which may die: `point` is where.
+
+    Each site dies once, and leaves a mark. The server then sees Flower's error 8.
+    """
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.point, self.marks = "", Path()
+
+    def _handle(self, message: Message) -> Message | None:
+        site = self.contexts[message.metadata.dst_node_id].node_config["site"]
+        read, write = os.pipe()
+
+        def handle() -> None:
+            durable.reached = self._die_once(self.marks / str(site))
+            reply = EmbeddedGrid._handle(self, message)
+            with os.fdopen(write, "wb") as pipe:
+                pipe.write(message_to_proto(reply).SerializeToString())
+
+        code = in_child(handle)
+        os.close(write)
+        with os.fdopen(read, "rb") as pipe:
+            content = pipe.read()
+        if code == -signal.SIGKILL:
+            return Message(Error(8), reply_to=message)
+        assert code == 0
+        return message_from_proto(ProtoMessage.FromString(content))
+
+    def _die_once(self, mark: Path):
+        def reached(point: str) -> None:
+            if point == self.point and not mark.exists():
+                mark.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        return reached
+
+
+def operate(tiny: Tiny, name: str) -> None:
+    """The commands of the operators: b's and d's."""
+    with tiny.store(name) as store:
+        if name == "b":
+            store.withdraw(np.array([0, 1]))
+        else:
+            store.withdraw_all()
+
+
+def live(tiny: Tiny, make_grid, command=operate) -> Iterator[None]:
+    """The federation's life, step by step; each can be done again."""
+    for operator in (None, "b", "d"):
+        if operator:
+            command(tiny, operator)
+        grid = make_grid()
+        with tiny.shared(grid, wait=60) as federation:
+            saved = federation.state.newest_checkpoint("epoch1")
+            train(federation, grid, 2 + (saved["notes"]["round"] if saved else 0))
+        tiny.close()
+        yield
+
+
+def all_of(life: Iterator[None]) -> None:
+    for _step in life:
+        pass
+
+
+# What must hold
+
+
+def withdrawn(tiny: Tiny) -> dict[str, set[int]]:
+    """The rows that are gone, by what the sites' own stores say."""
+    gone = {}
+    for name in tiny.names:
+        with tiny.store(name) as store:
+            manifest, fingerprints = store.manifest(), store.withdrawn_fingerprints()
+            rows = {i for i, f in enumerate(manifest.fingerprints) if f.tobytes() in fingerprints}
+            gone[name] = set(range(len(manifest.live))) if store.withdrew_all else rows
+    return gone
+
+
+def check(tiny: Tiny) -> None:
+    """All agree on every d_j, nothing with a receipt is lost, the estimate is unbiased."""
+    grid, gone = tiny.grid(), withdrawn(tiny)
+    with tiny.shared(grid) as federation:
+        commit = federation.commit
+        answers, answered = answers_at(federation, grid, BETA)  # raises unless coverage is M
+        exchange = federation.state.exchange()
+    tiny.close()
+    assert answered.tolist() == list(commit.present)
+    assert commit.present == tuple(len(gone[m.site]) < m.n_examples for m in commit.members)
+    assert commit.n_examples == sum(
+        tiny.data[name].n_examples - len(rows) for name, rows in gone.items()
+    )
+    check_receipts(tiny, exchange, commit)
+    placement, x, y = tiny.placement(commit, gone)
+    gradients = np.array(
+        [
+            softmax.weighted_gradient(BETA, softmax.with_bias(x[[j]]), y[[j]], np.ones(1)).ravel()
+            for j in range(len(y))
+        ]
+    )
+    expected = coding.equal_split(placement) @ gradients  # nothing else was trained on
+    np.testing.assert_allclose(answers, expected, rtol=0, atol=1e-10)
+    full = tiny.full_gradient(gone, BETA).ravel()
+    np.testing.assert_allclose(mean_estimate(answers, P), full, rtol=0, atol=1e-10)
+
+
+def check_receipts(tiny: Tiny, exchange, commit) -> None:
+    """What was acknowledged is there, but for what was withdrawn since; and nothing else is."""
+    assert exchange.epoch.digest.hex() == commit.epoch
+    place = {member.identity: i for i, member in enumerate(commit.members)}
+    receipts = {(place[r.sender], place[r.recipient]): r for r in exchange.receipts}
+    assert set(commit.pairs) <= set(receipts)
+    for recipient, member in enumerate(commit.members):
+        with tiny.store(member.site) as store:
+            held = dict(store.holdings())
+            store.check()
+        expected = {}
+        for sender, to in commit.pairs:
+            if to == recipient and commit.present[recipient]:
+                numbers = commit.draw.assigned(sender, recipient)
+                assert receipts[sender, to].examples == len(numbers)
+                stays = ~np.isin(numbers, commit.withdrawn[sender])
+                expected[commit.members[sender].identity] = int(stays.sum())
+        assert {k: n for k, n in held.items() if n} == {k: n for k, n in expected.items() if n}
+
+
+# The cells
+
+
+@pytest.fixture
+def tiny():
+    # A killed process loses nothing that a file system in memory would not keep, and thousands of
+    # fsyncs wait for nobody's disk there.
+    memory = Path("/dev/shm")  # noqa: S108
+    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder:
+        found = Tiny(Path(folder))
+        yield found
+        found.close()
+
+
+def recover(tiny: Tiny) -> None:
+    """Do everything again, in new processes, and check after every step."""
+    for _step in live(tiny, tiny.grid):
+        check(tiny)
+
+
+def names_in_the_source() -> set[str]:
+    """The name of every crash point that the code passes."""
+    passing = {"point", "_writing", "write_file", "remove_file", "save_exchange"}
+    found = set()
+    for path in (Path(fedcommons.__file__).parent / "federate").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call):
+                continue
+            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            if name in passing and isinstance(node.args[-1], ast.Constant):
+                found.add(node.args[-1].value)
+    return found
+
+
+def test_the_matrix_has_every_durable_write(tiny, monkeypatch):
+    points: list[str] = []
+    monkeypatch.setattr(durable, "reached", points.append)
+    all_of(live(tiny, tiny.grid))
+    check(tiny)
+    first = len(points)
+    begin_what_will_be_given_up(tiny)
+    exchange_again(tiny, tiny.grid)
+    assert {point.removesuffix(":before") for point in points[first:]} >= set(GIVEN_UP)
+    del points[first:]
+    reached = [point for point in points if point.endswith(":before")]
+    assert len(points) == 2 * len(reached)
+    names = {point.removesuffix(":before") for point in reached}
+    assert names | {*GIVEN_UP, OLDER} == names_in_the_source()
+    assert names == {f"store.{name}" for name in STORE} | {f"server.{name}" for name in SERVER}
+    server = [p.removeprefix("server.").removesuffix(":before") for p in reached if "server" in p]
+    assert server[: len(SERVER)] == SERVER
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("name", [name for name in STORE if name not in OPERATOR])
+def test_sites_die_in_a_handler(tiny, tmp_path, name, side):
+    marks = tmp_path / "marks"
+    marks.mkdir()
+
+    def make_grid():
+        grid = tiny.grid(Forking)
+        grid.point, grid.marks = f"store.{name}:{side}", marks
+        return grid
+
+    for _step in live(tiny, make_grid):
+        check(tiny)
+    died = {mark.name for mark in marks.iterdir()}
+    assert died == set("abcd") or (died and name == "wiped")  # not all have to delete something
+    with tiny.shared() as federation:  # whoever died was asked again: nothing is missing
+        exchange, draw = federation.state.exchange(), federation.commit.draw
+    pairs = {(s, r) for s in range(4) for r in range(4) if s != r and len(draw.assigned(s, r))}
+    assert len({(r.sender, r.recipient) for r in exchange.receipts}) == len(pairs)
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("name", [*OPERATOR, "wiped"])
+def test_an_operator_dies_in_a_command(tiny, name, side):
+    deaths = []
+
+    def killed(tiny: Tiny, site: str) -> None:
+        def command() -> None:
+            durable.reached = lambda point: (
+                os.kill(os.getpid(), signal.SIGKILL) if point == f"store.{name}:{side}" else None
+            )
+            operate(tiny, site)
+
+        deaths.append(in_child(command))
+
+    all_of(live(tiny, tiny.grid, killed))
+    assert -signal.SIGKILL in deaths
+    check(tiny)
+    recover(tiny)
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize(
+    "nth",
+    # Writing the results is the same at every step: it is killed in the first.
+    [nth for nth, name in enumerate(SERVER) if name not in END or nth < 9],
+    ids=lambda nth: f"{nth}-{SERVER[nth]}",
+)
+def test_the_server_dies(tiny, nth, side):
+    def main() -> None:
+        passed = []
+
+        def reached(point: str) -> None:
+            if point.startswith("server.") and point.endswith(side):
+                passed.append(point)
+                if len(passed) == nth + 1:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        durable.reached = reached
+        all_of(live(tiny, tiny.grid))
+
+    assert in_child(main) == -signal.SIGKILL
+    recover(tiny)
+
+
+# A second exchange, and chunks beyond the first
+
+
+class LaterDeaths(Forking):
+    """Sites die where they reach the point for the second time."""
+
+    def _die_once(self, mark: Path):
+        died = Forking._die_once(self, mark)
+        passed = mark.with_suffix(".passed")
+
+        def reached(point: str) -> None:
+            if point == self.point and not passed.exists():
+                passed.touch()
+            else:
+                died(point)
+
+        return reached
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("name", ["sent", "received"])
+def test_sites_die_at_a_later_chunk(tiny, tmp_path, monkeypatch, name, side):
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", 1)  # an example in each
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    grid = tiny.grid(LaterDeaths)
+    grid.point, grid.marks = f"store.{name}:{side}", marks
+    with tiny.shared(grid, wait=60) as federation:
+        train(federation, grid, 1)
+        receipts = federation.state.exchange().receipts
+        n_chunks = {
+            chunks.n_chunks(s, tiny.copies) for s in federation.state.exchange().epoch.sites
+        }
+    tiny.close()
+    assert min(n_chunks) >= 2
+    assert {mark.name for mark in marks.glob("?")} == set("abcd")
+    assert sum(r.examples for r in receipts) == tiny.copies * sum(
+        int(data.shareable.sum()) for data in tiny.data.values()
+    )
+    check(tiny)
+
+
+def exchange_again(tiny: Tiny, make_grid, **sharing) -> None:
+    grid = make_grid()
+    with tiny.shared(grid, wait=60, **sharing) as federation:
+        train(federation, grid, 2)
+    tiny.close()
+
+
+AGAIN = ("key", "epoch", "sent", "received", "commit", "receipts", "wiped")
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("name", AGAIN)
+def test_sites_die_in_a_second_exchange(tiny, tmp_path, name, side):
+    exchange_again(tiny, tiny.grid)
+    marks = tmp_path / "marks"
+    marks.mkdir()
+
+    def make_grid():
+        grid = tiny.grid(Forking)
+        grid.point, grid.marks = f"store.{name}:{side}", marks
+        return grid
+
+    exchange_again(tiny, make_grid, reshare=True)
+    assert {mark.name for mark in marks.iterdir()} == set("abcd")
+    check(tiny)
+    with tiny.shared() as federation:
+        assert federation.commit.number == 2
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("name", ["epoch", "receipts", "commit"])
+def test_the_server_dies_in_a_second_exchange(tiny, name, side):
+    exchange_again(tiny, tiny.grid)
+
+    def main() -> None:
+        durable.reached = lambda point: (
+            os.kill(os.getpid(), signal.SIGKILL) if point == f"server.{name}:{side}" else None
+        )
+        exchange_again(tiny, tiny.grid, reshare=True)
+
+    assert in_child(main) == -signal.SIGKILL
+    exchange_again(tiny, tiny.grid)  # goes on with what was begun
+    check(tiny)
+    with tiny.shared() as federation:
+        assert federation.commit.number == (1 if (name, side) == ("epoch", "before") else 2)
+
+
+# An exchange that is given up
+
+
+def begin_what_will_be_given_up(tiny: Tiny) -> None:
+    """The server dies before it commits an exchange with other copies."""
+
+    def main() -> None:
+        durable.reached = lambda point: (
+            os.kill(os.getpid(), signal.SIGKILL) if point == "server.commit:before" else None
+        )
+        with tiny.shared(wait=60, reshare=True, copies=1):
+            pass
+
+    assert in_child(main) == -signal.SIGKILL
+
+
+def check_given_up(tiny: Tiny) -> None:
+    """Nothing is left of it, and the exchange before it is as it was."""
+    with tiny.shared() as federation:
+        commit = federation.commit
+        assert federation.state.given_up == 2
+    assert commit.number == 1
+    for recipient, member in enumerate(commit.members):
+        with tiny.store(member.site) as store:
+            assert {epoch.hex() for epoch, *_ in store._chunks()} <= {commit.epoch}
+            held = sum(n for _, n in store.holdings())
+            store.check()
+        given = [commit.draw.assigned(s, r) for s, r in commit.pairs if r == recipient]
+        assert held == sum(map(len, given))
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("name", ["given_up", "wiped"])
+def test_sites_die_as_they_delete_what_is_given_up(tiny, tmp_path, name, side):
+    exchange_again(tiny, tiny.grid)
+    begin_what_will_be_given_up(tiny)
+    marks = tmp_path / "marks"
+    marks.mkdir()
+
+    def make_grid():
+        grid = tiny.grid(Forking)
+        grid.point, grid.marks = f"store.{name}:{side}", marks
+        return grid
+
+    with tiny.shared(grid := make_grid(), wait=60) as federation:
+        train(federation, grid, 5)
+    tiny.close()
+    assert {mark.name for mark in marks.iterdir()} == set("abcd")
+    check_given_up(tiny)
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("name", ["given_up", "dropped"])
+def test_the_server_dies_as_it_gives_up(tiny, name, side):
+    exchange_again(tiny, tiny.grid)
+    begin_what_will_be_given_up(tiny)
+
+    def main() -> None:
+        durable.reached = lambda point: (
+            os.kill(os.getpid(), signal.SIGKILL) if point == f"server.{name}:{side}" else None
+        )
+        with tiny.shared(wait=60):
+            pass
+
+    assert in_child(main) == -signal.SIGKILL
+    grid = tiny.grid()
+    with tiny.shared(grid, wait=60) as federation:
+        train(federation, grid, 5)
+    tiny.close()
+    check_given_up(tiny)
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_a_store_dies_as_it_notes_that_it_is_older(tiny, side):
+    """What it forgot does not come back, whenever it died."""
+    tiny.forget("b", 0)
+
+    def main() -> None:
+        durable.reached = die_at(f"{OLDER}:{side}")
+        with tiny.shared(reshare=True):
+            pass
+
+    assert in_child(main) == -signal.SIGKILL
+    for _ in range(2):
+        with tiny.shared(reshare=True) as federation:
+            assert [member.site for member in federation.commit.members] == ["a", "c", "d"]
+        tiny.close()
