@@ -44,7 +44,7 @@ def test_an_error_of_the_apps_own_is_said_by_its_place_alone(tiny, caplog):
         grid = tiny.grid(train=function)
         with tiny.shared(grid) as federation, pytest.raises(FederationError):
             train(federation, grid, n)
-        assert f"{name} at test_client.py:" in caplog.text
+        assert f"{name} at test_client_app.py:" in caplog.text
     assert "secret" not in caplog.text
 
 
@@ -52,7 +52,7 @@ def test_a_librarys_error_is_said_with_the_line_of_the_app(tiny, caplog):
     grid = tiny.grid(train=lambda *_: np.linalg.inv(np.zeros((2, 3))))
     with tiny.shared(grid) as federation, pytest.raises(FederationError):
         train(federation, grid, 1)
-    assert "LinAlgError at test_client.py:" in caplog.text
+    assert "LinAlgError at test_client_app.py:" in caplog.text
     assert ", in _linalg.py:" in caplog.text
 
 
