@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedcommons import coding, partition, sharing
 from fedcommons.estimators import Arrivals, Estimator, Weights
+from fedcommons.optimizers import Constants, Optimizer, State
+from fedcommons.placement import Placement
+from fedcommons.simulate.algorithms.algorithm import Algorithm, averaged, own_examples
 
 
 def _memorys(arrivals: Arrivals, p: np.ndarray) -> Weights:
@@ -81,3 +85,66 @@ first_half = Estimator(
 )
 
 ODD_ESTIMATORS = tuple(f"tests.odd_parts:{e.name}" for e in (damped, stale, shrunk, first_half))
+
+
+def _half_to_owner(placement: Placement, _p: object, _w: object) -> coding.Rule:
+    def rule(client: np.ndarray, example: np.ndarray) -> np.ndarray:
+        copies = placement.copies[example]
+        is_owner = placement.owner[example] == client
+        alone = np.where(copies == 0, 1.0, 0.5)
+        return np.where(is_owner, alone, 0.5 / np.maximum(copies, 1))
+
+    return rule
+
+
+half_to_owner = coding.Code("half_to_owner", "the owner keeps half", _half_to_owner)
+ODD_CODES = ("tests.odd_parts:half_to_owner",)
+
+
+def _in_blocks(labels: np.ndarray, n: int, _alpha: float, _rng: np.random.Generator) -> np.ndarray:
+    """One after another; the last client owns nothing."""
+    return np.arange(len(labels)) * max(n - 1, 1) // len(labels)
+
+
+in_blocks = partition.Partition("in_blocks", "in blocks", _in_blocks)
+ODD_PARTITIONS = ("tests.odd_parts:in_blocks",)
+
+
+def _ring(
+    _labels: np.ndarray,
+    owner: np.ndarray,
+    shareable: np.ndarray,
+    d: int,
+    n: int,
+    _rng: np.random.Generator,
+) -> Placement:
+    examples = np.repeat(np.flatnonzero(shareable), d)
+    recipients = (owner[examples] + np.tile(np.arange(1, d + 1), shareable.sum())) % n
+    return Placement.from_copies(owner, examples, recipients, n_clients=n)
+
+
+ring = sharing.Scheme("ring", "around a ring: copies go to the next d clients", _ring)
+ODD_SCHEMES = ("tests.odd_parts:ring",)
+
+drifting = Algorithm(
+    name="drifting",
+    source="nobody",
+    sharing="none",
+    several_steps=True,
+    batches=True,
+    estimators=False,
+    hold=own_examples,
+    weigh=averaged,
+    uses=("mu",),
+    correction=lambda local: -local.mu * (local.params - local.start),
+)
+ODD_ALGORITHMS = ("tests.odd_parts:drifting",)
+
+
+def _signed(state: State, gradient: np.ndarray, _c: Constants) -> tuple[np.ndarray, State]:
+    seen = state[0] + np.abs(gradient)
+    return np.sign(gradient) / (1 + seen), (seen,)
+
+
+signed = Optimizer("signed", "by sign", 1, _signed)
+ODD_OPTIMIZERS = ("tests.odd_parts:signed",)

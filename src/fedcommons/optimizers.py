@@ -38,6 +38,9 @@ class Constants:
     adaptivity: Array | float = 1e-3
 
 
+USUAL = Constants()
+
+
 @dataclass(frozen=True, slots=True)
 class Optimizer:
     """A server optimizer.
@@ -55,6 +58,19 @@ class Optimizer:
     n_moments: int
     step: Callable[[State, Array, Constants], tuple[Array, State]]
     constants: tuple[str, ...] = ()
+
+    def direction(
+        self, state: State, estimate: Array, n_examples: int, constants: Constants
+    ) -> tuple[Array, State]:
+        """M times the direction for an estimate of the sum of M gradients: as large as it is.
+
+        The model then moves by -(rate / M) times that, whichever optimizer it is.
+        """
+        if self.n_moments == 0:
+            return estimate, state  # not divided and multiplied again
+        scale = estimate.dtype.type(n_examples)
+        direction, state = self.step(state, estimate / scale, constants)
+        return direction * scale, state
 
     def start(self, shape: tuple[int, ...], dtype: npt.DTypeLike = np.float64) -> State:
         """The moments before the first round, for parameters of this shape."""

@@ -187,13 +187,11 @@ class _Training:
 
     def _direction(self, estimate: Float32) -> Float32:
         """M times what the server's optimizer makes of the mean gradient: (E, P)."""
-        if self.optimizer.n_moments == 0:
-            return estimate
         if not self.moments:
             self.moments = self.optimizer.start(estimate.shape, estimate.dtype)
-        mean = estimate / np.float32(self.block.n_examples)
-        direction, self.moments = self.optimizer.step(self.moments, mean, self.constants)
-        return np.asarray(direction * np.float32(self.block.n_examples))
+        M = self.block.n_examples
+        found, self.moments = self.optimizer.direction(self.moments, estimate, M, self.constants)
+        return np.asarray(found, np.float32)
 
     def _one_sum(self, t: int, params: Float32, _rates: Float32) -> Float32:
         """sum_j (sum_i u_i b_ij) g_j in one pass over each run's examples."""
