@@ -20,6 +20,7 @@ import pyarrow
 
 from fedcommons.figures import captions, series, style
 from fedcommons.figures.series import Z95
+from fedcommons.simulate.curve_fields import setting_words
 from fedcommons.simulate.studies import Figure, Study
 
 METRICS = {  # what each kind of figure draws
@@ -151,7 +152,7 @@ def _section(
     study: Study, figure: Figure, figure_files: Mapping[str, str], table: pyarrow.Table
 ) -> str:
     index, anchor = study.figures.index(figure), _anchor(figure)
-    settings = dict.fromkeys(line.curve.setting_words for line in figure.lines)
+    settings = dict.fromkeys(setting_words(line.curve) for line in figure.lines)
     option = next((name for name in reversed(settings) if name != "IID"), "IID")
     path = _escape(urllib.parse.quote(figure_files[figure.name]))
     static = f'<noscript><img src="{path}" alt="{_escape(figure.title)}"></noscript>'
