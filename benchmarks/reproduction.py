@@ -32,9 +32,9 @@ from threadpoolctl import threadpool_limits
 from fedcommons import datasets
 from fedcommons.simulate import draws, example_space, runner, studies, tables
 from fedcommons.simulate.curves import Curve
+from fedcommons.simulate.definition import Study
 from fedcommons.simulate.folder import Folder
 from fedcommons.simulate.scoring import Evaluation
-from fedcommons.simulate.studies import Study
 
 PAPER = {"n_clients": 10, "class_size": 30, "n_rounds": 50, "seed": 0}
 ONE_CURVE = Curve("single-class", 0.0, 0.5, 0.2, 3)  # what the peers do

@@ -12,16 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from fedcommons import checks, partition
+from fedcommons import checks, partition, placement_file
 from fedcommons.checks import FloatArray, IntArray
 from fedcommons.errors import ArgumentError, PlacementFileError
-from fedcommons.npz import read_npz
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
-
-FILE_FORMAT = "fedcommons.placement"
-FILE_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -211,42 +207,14 @@ class Placement:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one file (NumPy's .npz container), whole or not at all."""
-        path = checks.path("path", path)
-        part = path.with_name(path.name + ".part")
-        try:
-            with part.open("wb") as file:
-                np.savez(
-                    file,
-                    format=np.array(FILE_FORMAT),
-                    version=np.array(FILE_VERSION),
-                    owner=self.owner,
-                    indptr=self.indptr,
-                    recipients=self.recipients,
-                    n_clients=np.array(self.n_clients),
-                )
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(path)
-        except OSError as error:
-            raise PlacementFileError(f"{path} cannot be written: {error}") from None
-        finally:
-            part.unlink(missing_ok=True)
+        arrays = {name: getattr(self, name) for name in placement_file.ARRAYS}
+        placement_file.write(checks.path("path", path), arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Placement:
         """Read a file that `save` wrote."""
         path = checks.path("path", path)
-        fields = ("owner", "indptr", "recipients", "n_clients")
-        file = read_npz(path, ("format", "version"), PlacementFileError)
-        if str(file["format"]) != FILE_FORMAT:
-            raise PlacementFileError(
-                f"{path} must be a placement, got {str(file['format'])[:50]!r}"
-            )
-        if str(file["version"]) != str(FILE_VERSION):
-            raise PlacementFileError(
-                f"{path} must have placement version {FILE_VERSION}, got {file['version']}"
-            )
-        arrays: dict[str, Any] = read_npz(path, fields, PlacementFileError)
+        arrays = placement_file.read(path)
         try:
             return cls(**{**arrays, "n_clients": arrays["n_clients"][()]})
         except ArgumentError as error:

@@ -13,7 +13,7 @@ from playwright.sync_api import sync_playwright
 from fedcommons.figures import style
 from fedcommons.figures.page import VERDICTS, render_page
 from fedcommons.figures.series import Z95
-from fedcommons.simulate import studies
+from fedcommons.simulate import definition, studies
 from fedcommons.simulate.result import THEORY
 
 HOSTILE = "</script ><b>x</b><!--<script>&amp;'\""
@@ -371,7 +371,7 @@ def test_figures_are_there_without_scripts(opened):
     assert figure(page, "second").is_visible()
 
 
-@pytest.mark.parametrize("kind", studies.KINDS)
+@pytest.mark.parametrize("kind", definition.KINDS)
 def test_smallest_study_is_drawn(opened, kind):
     line = {"label": "only", "c": 0.5, "d": 1}
     content = {"name": "one", "kind": kind, "partition": "iid", "p": 0.5, "curves": [line]}

@@ -12,8 +12,9 @@ from fedcommons.figures import captions, series, style
 from fedcommons.figures.draw import draw_all
 from fedcommons.figures.plots import PLOTS
 from fedcommons.simulate.curves import Curve
+from fedcommons.simulate.definition import Figure, Line, Study
 from fedcommons.simulate.result import THEORY
-from fedcommons.simulate.studies import KINDS, Figure, Line, Study, paper
+from fedcommons.simulate.studies import KINDS, paper
 
 MEASURES = (
     "accuracy", "second_moment", "second_moment_exact", "gradient_norm2", "heterogeneity_before",

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedcommons.errors import DataError, StudyError
-from fedcommons.simulate import runner, studies, tables, tuning
+from fedcommons.simulate import definition, runner, studies, tables, tuning
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.folder import Folder
 from fedcommons.simulate.result import RunResult
@@ -95,7 +95,7 @@ def test_a_grid_is_every_combination_that_differs(folder):
         ("fedprox, steps 2, μ 0.1", Curve("single-class", algorithm="fedprox", mu=0.1, **base)),
         ("fedprox, steps 2, μ 0.2", Curve("single-class", algorithm="fedprox", mu=0.2, **base)),
     ]  # fmt: skip
-    assert studies.from_dict(json.loads(json.dumps(study.as_dict()))) == replace(
+    assert definition.from_dict(json.loads(json.dumps(study.as_dict()))) == replace(
         study, figures=study.figures
     )
 

@@ -10,7 +10,7 @@ import pytest
 from pyarrow import parquet
 
 from fedcommons.errors import DataError, StudyError
-from fedcommons.simulate import draws, recordings, runner, studies
+from fedcommons.simulate import definition, draws, recordings, runner, studies
 from fedcommons.simulate.curves import Curve
 
 RECORDED = np.array([[1, 1, 0, 1], [1, 0, 0, 1], [1, 1, 1, 0], [1, 0, 1, 1], [1, 1, 0, 1]], bool)
@@ -153,7 +153,7 @@ def test_the_content_is_part_of_the_digest_and_the_place_is_not(folder):
 def test_results_can_be_read_without_the_file(folder):
     study = load(folder)
     (folder / "absences.csv").unlink()
-    assert studies.from_dict(json.loads(json.dumps(study.as_dict()))) == study
+    assert definition.from_dict(json.loads(json.dumps(study.as_dict()))) == study
 
 
 @pytest.mark.parametrize(

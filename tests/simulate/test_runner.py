@@ -18,9 +18,9 @@ from fedcommons.datasets import Dataset
 from fedcommons.errors import DataError, ResultsError, StudyError
 from fedcommons.simulate import runner, studies, tables
 from fedcommons.simulate.curves import Curve
+from fedcommons.simulate.definition import Line
 from fedcommons.simulate.folder import Folder
 from fedcommons.simulate.result import THEORY, RunResult
-from fedcommons.simulate.studies import Line
 
 STUDY = """
 name = "small"

@@ -1,7 +1,7 @@
 import pytest
 
 from fedcommons.errors import ArgumentError, DataError, StudyError
-from fedcommons.simulate import studies
+from fedcommons.simulate import definition, studies
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.studies import paper
 
@@ -56,7 +56,7 @@ def test_lists_are_expanded_and_defaults_inherited(tmp_path):
 
 def test_a_study_survives_its_record(tmp_path):
     for study in (paper(), load(tmp_path, SMALL)):
-        assert studies.from_dict(study.as_dict()) == study
+        assert definition.from_dict(study.as_dict()) == study
 
 
 def test_the_digest_is_of_what_the_numbers_depend_on(tmp_path):

@@ -14,7 +14,7 @@ import pyarrow
 
 from fedcommons.claims import beyond, experiments, theory
 from fedcommons.claims.evidence import Claim, Evidence, MissingCurveError, every_round
-from fedcommons.simulate.studies import Study
+from fedcommons.simulate.definition import Study
 
 CLAIMS: tuple[Callable[[Evidence], Claim], ...] = (
     experiments.speed_grows_with_c,

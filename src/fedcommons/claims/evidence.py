@@ -15,7 +15,7 @@ from fedcommons.checks import FloatArray
 from fedcommons.claims import verdicts
 from fedcommons.claims.verdicts import Component
 from fedcommons.simulate.curves import Curve
-from fedcommons.simulate.studies import Study
+from fedcommons.simulate.definition import Study
 
 SETTINGS = {"Dirichlet 0.1": ("dirichlet", 0.1), "single-class": ("single-class", 0.0)}
 PROBS = (0.3, 0.5, 0.7)

@@ -15,6 +15,7 @@ from fedcommons.cli import terminal
 from fedcommons.cli.options import AsJson, Workers
 from fedcommons.errors import StudyError
 from fedcommons.simulate import runner, studies, tables
+from fedcommons.simulate.definition import Study
 from fedcommons.simulate.folder import Folder, default_path
 
 
@@ -65,7 +66,7 @@ def reproduce(
 
 
 def run_and_report(
-    study: studies.Study,
+    study: Study,
     folder: Folder,
     *,
     workers: int | None,

@@ -17,8 +17,8 @@ from fedcommons.cli.reproduce import run_and_report
 from fedcommons.errors import ArgumentError
 from fedcommons.simulate import cluster as clusters
 from fedcommons.simulate import estimate, runner, studies, tuning
+from fedcommons.simulate.definition import Study
 from fedcommons.simulate.folder import Folder, default_path
-from fedcommons.simulate.studies import Study
 
 LONG = 3600.0  # seconds: a study that takes longer is asked about first
 

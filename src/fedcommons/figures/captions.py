@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedcommons.simulate import settings
 from fedcommons.simulate.curves import Curve
-from fedcommons.simulate.studies import Figure
+from fedcommons.simulate.definition import Figure
 
 CAPTIONS = {
     "curves": "Test accuracy after each round, and the second moment |ĝ|² of the gradient estimate "

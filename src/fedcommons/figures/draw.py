@@ -9,7 +9,7 @@ import pyarrow
 from fedcommons.errors import ResultsError
 from fedcommons.figures import series, style
 from fedcommons.figures.plots import PLOTS
-from fedcommons.simulate.studies import Study
+from fedcommons.simulate.definition import Study
 
 
 def draw_all(study: Study, table: pyarrow.Table, folder: Path) -> dict[str, str]:

@@ -21,7 +21,7 @@ import pyarrow
 from fedcommons.figures import captions, series, style
 from fedcommons.figures.series import Z95
 from fedcommons.simulate.curve_fields import setting_words
-from fedcommons.simulate.studies import Figure, Study
+from fedcommons.simulate.definition import Figure, Study
 
 METRICS = {  # what each kind of figure draws
     "curves": ("accuracy", "second_moment", "second_moment_exact"),

@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from fedcommons.checks import FloatArray
 from fedcommons.figures import style
 from fedcommons.figures.series import Series, panels
-from fedcommons.simulate.studies import Figure
+from fedcommons.simulate.definition import Figure
 
 matplotlib.use("Agg")
 

@@ -10,8 +10,8 @@ from fedcommons.figures import captions
 from fedcommons.figures.draw import draw_all
 from fedcommons.figures.page import render_page
 from fedcommons.simulate import tables
+from fedcommons.simulate.definition import Study
 from fedcommons.simulate.folder import Folder
-from fedcommons.simulate.studies import Study
 
 
 def write_report(folder: Folder) -> dict[str, Any]:

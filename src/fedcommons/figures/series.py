@@ -11,7 +11,7 @@ import pyarrow.compute
 from fedcommons.checks import FloatArray
 from fedcommons.figures import captions
 from fedcommons.simulate.curves import Curve
-from fedcommons.simulate.studies import Figure
+from fedcommons.simulate.definition import Figure
 
 Z95 = 1.959963984540054
 

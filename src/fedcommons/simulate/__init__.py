@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedcommons.simulate.curves import Curve
+    from fedcommons.simulate.definition import Study
     from fedcommons.simulate.running import Results, run, study
-    from fedcommons.simulate.studies import Study
 
 __all__ = ["Curve", "Results", "Study", "run", "study"]
 
-_HOME = {"Curve": "curves", "Study": "studies"}  # the others are of `running`
+_HOME = {"Curve": "curves", "Study": "definition"}  # the others are of `running`
 
 
 # Loaded when they are used: the parts of this room import each other through it.

@@ -16,8 +16,8 @@ from importlib.util import find_spec
 from typing import Any
 
 from fedcommons.errors import ArgumentError, FedcommonsError
+from fedcommons.simulate.definition import Study
 from fedcommons.simulate.result import RunResult
-from fedcommons.simulate.studies import Study
 
 LOCAL = re.compile(r"local:([1-9][0-9]*)")
 CONNECT_SECONDS = 20

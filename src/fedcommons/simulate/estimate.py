@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from fedcommons.simulate import runner
 from fedcommons.simulate.curves import Curve
-from fedcommons.simulate.studies import Study
+from fedcommons.simulate.definition import Study
 
 FEW = 2  # rounds of the shortest block that is timed
 FEW_CURVES, MORE_CURVES = 4, 4  # of the smallest sample, and how many times more the next has

@@ -23,27 +23,15 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
-from fedcommons.errors import ResultsError, StudyError
+from fedcommons.errors import ResultsError
 from fedcommons.npz import read_npz
-from fedcommons.simulate import studies
+from fedcommons.simulate import run_record
+from fedcommons.simulate.definition import Study
 from fedcommons.simulate.result import RunResult
-from fedcommons.simulate.studies import Study
 
 logger = logging.getLogger(__name__)
 
-FORMAT = "fedcommons.results"
 TABLES_AT_ONCE = 50  # one row group of a Parquet file: each costs memory until it is closed
-VERSION = 2
-RECORDED: dict[str, tuple[type, ...]] = {  # what run.json and its invocations hold, if they do
-    "digest": (str,),
-    "study": (dict,),
-    "command": (str,),
-    "versions": (dict,),
-    "machine": (dict,),
-    "commit": (str, type(None)),
-    "seconds": (int, float),
-    "invocations": (list,),
-}
 
 
 def default_path(name: str) -> Path:
@@ -119,8 +107,8 @@ class Folder:
         self, study: Study, about: dict[str, Any], invocations: list[dict[str, Any]]
     ) -> None:
         content = {
-            "format": FORMAT,
-            "version": VERSION,
+            "format": run_record.FORMAT,
+            "version": run_record.VERSION,
             "digest": study.digest,
             "study": study.as_dict(),
             **about,
@@ -130,57 +118,11 @@ class Folder:
 
     def record(self) -> dict[str, Any]:
         """run.json, checked."""
-        try:
-            content = json.loads(self._record_path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise ResultsError(
-                f"{self.path} is not a results folder: run.json is missing"
-            ) from None
-        except (OSError, ValueError) as error:
-            raise ResultsError(f"{self._record_path} cannot be read: {error}") from None
-        if not isinstance(content, dict) or content.get("format") != FORMAT:
-            raise ResultsError(f"{self._record_path} is not a record of fedcommons results")
-        if "study" not in content or "digest" not in content:
-            raise ResultsError(f"{self._record_path} must hold the study and its digest")
-        if content.get("version") != VERSION:
-            raise ResultsError(
-                f"{self.path} must be results of version {VERSION}, got {content.get('version')}"
-            )
-        self._check_types(content)
-        for invocation in content.get("invocations", []):
-            if not isinstance(invocation, dict):
-                raise ResultsError(f"{self._record_path}: {invocation!r} is no invocation")
-            self._check_types(invocation)
-        return content
-
-    def _check_types(self, entry: dict[str, Any]) -> None:
-        for key, kinds in RECORDED.items():
-            if key in entry and not isinstance(entry[key], kinds):
-                names = " or ".join(kind.__name__ for kind in kinds)
-                raise ResultsError(
-                    f"{self._record_path}: {key} must be {names}, got {entry[key]!r}"
-                )
+        return run_record.read(self.path)
 
     def study(self) -> Study:
         """The study whose results these are."""
-        try:
-            study = studies.from_dict(self.record()["study"])
-        except StudyError as error:
-            raise ResultsError(f"{self._record_path}: {error}") from None
-        words = [study.name, study.dataset]
-        for figure in study.figures:
-            words += [figure.title, *(line.label for line in figure.lines)]
-            if figure.kind not in studies.KINDS:
-                raise ResultsError(
-                    f"{self._record_path}: kind must be one of {', '.join(studies.KINDS)}, "
-                    f"got {figure.kind!r}"
-                )
-            if not isinstance(figure.name, str) or not studies.FIGURE_NAME.fullmatch(figure.name):
-                raise ResultsError(f"{self._record_path}: {figure.name!r} cannot name a figure")
-        for word in words:
-            if not isinstance(word, str):
-                raise ResultsError(f"{self._record_path}: names must be strings, got {word!r}")
-        return study
+        return run_record.study_of(self.path, self.record())
 
     def has_run(self, run: int, digest: str) -> bool:
         """Whether this run is here and whole; a damaged one is removed, to be done again."""

@@ -30,11 +30,11 @@ from fedcommons.datasets import Dataset
 from fedcommons.errors import DataError, FedcommonsError, StudyError
 from fedcommons.simulate import batched, example_space, models, plain_engine
 from fedcommons.simulate import cluster as clusters
+from fedcommons.simulate.definition import Study
 from fedcommons.simulate.draws import TrainingSet
 from fedcommons.simulate.folder import Folder
 from fedcommons.simulate.result import RunResult
 from fedcommons.simulate.scoring import Evaluation
-from fedcommons.simulate.studies import Study
 from fedcommons.streams import stream
 from fedcommons.tasks.softmax import SoftmaxRegression
 

@@ -15,8 +15,8 @@ import pyarrow
 
 from fedcommons import checks, provenance
 from fedcommons.simulate import runner, studies, tables, tuning
+from fedcommons.simulate.definition import Study
 from fedcommons.simulate.folder import Folder
-from fedcommons.simulate.studies import Study
 
 Progress = Callable[[int, int], None]
 

@@ -13,9 +13,9 @@ from fedcommons.checks import BoolArray, FloatArray
 from fedcommons.errors import ResultsError
 from fedcommons.simulate import settings
 from fedcommons.simulate.curves import Curve
+from fedcommons.simulate.definition import Study
 from fedcommons.simulate.folder import Folder
 from fedcommons.simulate.result import THEORY, RunResult
-from fedcommons.simulate.studies import Study
 
 EARLY = slice(1, 21)  # rounds 1-20: how fast a curve converges
 LATE = 10  # from this round on a good method has caught up

@@ -15,8 +15,8 @@ import numpy as np
 
 from fedcommons.errors import ResultsError
 from fedcommons.simulate.curves import Curve
+from fedcommons.simulate.definition import Line, Study
 from fedcommons.simulate.folder import Folder
-from fedcommons.simulate.studies import Line, Study
 
 
 def tuning_study(study: Study) -> Study:

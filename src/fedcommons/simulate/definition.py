@@ -1,0 +1,237 @@
+"""A study: what to run, and which figures to make of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Set
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+
+from fedcommons import checks
+from fedcommons.errors import ArgumentError, StudyError
+from fedcommons.simulate import batched, models
+from fedcommons.simulate.curves import Curve
+
+ENGINES = ("example-space", "batched", "primal")
+POOLS = ("all", "tuning", "tuned")
+KINDS = ("curves", "scalar-products", "grid", "heterogeneity", "second-moment")
+EXAMPLE_SPACE_UP_TO = 500  # examples of a class: above that the products of all pairs are too many
+ENGINE_VERSION = 8  # raised when the numbers that a study gives change
+FIGURE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+MAY_BE_ALL = ("class_size", "test_size")  # examples of a class, and to test on
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a figure: a curve and how the figure calls it."""
+
+    label: str
+    curve: Curve
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure: its kind says how its lines are drawn."""
+
+    name: str
+    kind: str
+    title: str
+    lines: tuple[Line, ...]
+
+    @property
+    def needs_theory(self) -> bool:
+        return self.kind in ("scalar-products", "second-moment")
+
+
+@dataclass(frozen=True)  # without slots: what follows from many lines is computed once
+class Study:
+    """Everything that decides the results, and the figures to draw of them."""
+
+    name: str
+    figures: tuple[Figure, ...]
+    dataset: str = "mnist"
+    clients: int = 10
+    class_size: int | None = 30
+    rounds: int = 50
+    runs: int = 10
+    seed: int = 0
+    engine: str = "example-space"
+    dataset_digest: str = ""
+    test_size: int | None = None
+    tune: bool = False
+    tune_runs: int = 3
+    pool: str = "all"
+    parts_digest: str = ""
+
+    def __post_init__(self) -> None:
+        for name, low in (
+            ("clients", 1),
+            ("rounds", 1),
+            ("runs", 1),
+            ("seed", 0),
+            ("tune_runs", 1),
+        ):
+            checks.integer(name, getattr(self, name), low=low)
+        for name in MAY_BE_ALL:
+            if getattr(self, name) is not None:
+                checks.integer(name, getattr(self, name), low=1)
+        if self.pool not in POOLS:
+            raise ArgumentError(f"pool must be one of {', '.join(POOLS)}, got {self.pool!r}")
+        if self.engine not in ENGINES:
+            raise ArgumentError(f"engine must be one of {', '.join(ENGINES)}, got {self.engine!r}")
+        self._check_engine()
+        if not self.figures:
+            raise ArgumentError("figure or grid must be given at least once, got none")
+        for curve in self._lines_curves():
+            if curve.copies > self.clients - 1:
+                raise ArgumentError(
+                    f"d must be in {{0, ..., {self.clients - 1}}} for {self.clients} clients, "
+                    f"got {curve.copies}"
+                )
+            if curve.algorithm == "fractional_repetition" and self.clients % (curve.copies + 1):
+                raise ArgumentError(
+                    f"d + 1 must divide the {self.clients} clients for fractional_repetition, "
+                    f"got d = {curve.copies}"
+                )
+
+    def _check_engine(self) -> None:
+        if self.engine != "example-space" and self.theory_curves:
+            raise ArgumentError(
+                "engine must be example-space for figures of the kinds scalar-products and "
+                f"second-moment, got {self.engine}"
+            )
+        for curve in self._lines_curves() if self.engine == "primal" else self.theory_curves:
+            if not curve.in_example_space:
+                raise ArgumentError(
+                    "the primal engine and figures of the kinds scalar-products and second-moment "
+                    "are for softmax, coded_gd, full batches and a known p, the "
+                    f"same for all clients, got {curve.key}"
+                )
+
+        for curve in self.theory_curves:
+            if (curve.code, curve.estimator) != ("equal-split", "coded_sum"):
+                raise ArgumentError(
+                    "figures of the kinds scalar-products and second-moment are for the code and "
+                    "the estimator of the theory, equal-split and coded_sum, got "
+                    f"{curve.code} and {curve.estimator}"
+                )
+
+    @cached_property
+    def batched_curves(self) -> tuple[Curve, ...]:
+        """The curves for the batched engine: what the paper's setting is too narrow for."""
+        if self.engine == "primal":
+            return ()
+        large = self.class_size is None or self.class_size > EXAMPLE_SPACE_UP_TO
+        asked = self.theory_curves
+        return tuple(
+            curve
+            for curve in self.curves
+            if self.engine == "batched"
+            or not curve.in_example_space
+            or (large and curve not in asked)
+        )
+
+    @cached_property
+    def block_size(self) -> int:
+        """How many runs are computed together."""
+        return batched.block_size(len(self.batched_curves), self.class_size)
+
+    @cached_property
+    def curves(self) -> tuple[Curve, ...]:
+        """Every curve once, in an order that does not depend on the figures'."""
+        return tuple(sorted(set(self._lines_curves()), key=lambda curve: curve.key))
+
+    def _lines_curves(self) -> Iterator[Curve]:
+        """The curve of every line: some may come several times."""
+        return (line.curve for figure in self.figures for line in figure.lines)
+
+    @cached_property
+    def theory_curves(self) -> frozenset[Curve]:
+        """The curves for which a figure needs the theory at every round."""
+        return frozenset(line.curve for f in self.figures if f.needs_theory for line in f.lines)
+
+    @cached_property
+    def digest(self) -> str:
+        """What the numbers of a run depend on; the number of runs is not part of it."""
+        content = {
+            "version": ENGINE_VERSION,
+            "numpy": np.__version__,  # its products may round differently in another version
+            "engine": self.engine,
+            "dataset": self.dataset_digest or self.dataset,
+            "clients": self.clients,
+            "class_size": self.class_size,
+            "rounds": self.rounds,
+            "seed": self.seed,
+            "curves": [curve.key for curve in self.curves],
+            "theory": sorted(curve.key for curve in self.theory_curves),
+        }
+        if self.batched_curves:
+            content["block"] = self.block_size
+        if self.test_size:
+            content["test_size"] = self.test_size
+        if self.pool != "all":
+            content["pool"] = self.pool
+        if any(models.needs_torch(curve.model) for curve in self.curves):
+            content["torch"] = _version("torch")
+        if self.parts_digest:
+            content["parts"] = self.parts_digest
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    def as_dict(self) -> dict[str, Any]:
+        """The resolved configuration."""
+        return asdict(self)
+
+    def only(self, names: Iterable[str]) -> Study:
+        """The study with these figures alone."""
+        known = [figure.name for figure in self.figures]
+        for name in names:
+            if name not in known:
+                raise ArgumentError(f"figure must be one of {', '.join(known)}, got {name!r}")
+        return replace(self, figures=tuple(f for f in self.figures if f.name in set(names)))
+
+    def only_lines(self, labels: Iterable[str]) -> Study:
+        """The study with the lines of these labels alone."""
+        labels = list(labels)
+        known = sorted({line.label for f in self.figures for line in f.lines})
+        for label in labels:
+            if label not in known:
+                raise ArgumentError(f"curves must be among {', '.join(known)}; got {label!r}")
+        return self._where(lambda line: line.label in labels)
+
+    def only_curves(self, curves: Set[Curve]) -> Study:
+        """The study with the lines of these curves alone."""
+        return self._where(lambda line: line.curve in curves)
+
+    def _where(self, wanted: Callable[[Line], bool]) -> Study:
+        kept = (replace(f, lines=tuple(filter(wanted, f.lines))) for f in self.figures)
+        return replace(self, figures=tuple(f for f in kept if f.lines))
+
+
+def from_dict(content: Any) -> Study:
+    """The record `Study.as_dict` gave, back as a study."""
+    try:
+        figures = tuple(
+            Figure(
+                f["name"],
+                f["kind"],
+                f["title"],
+                tuple(Line(line["label"], Curve(**line["curve"])) for line in f["lines"]),
+            )
+            for f in content["figures"]
+        )
+        return Study(**{**content, "figures": figures})
+    except (KeyError, TypeError, ArgumentError) as error:
+        raise StudyError(f"the recorded study cannot be read: {error}") from None
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "none"
