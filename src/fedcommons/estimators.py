@@ -194,3 +194,20 @@ def _check_answers(answers: npt.NDArray[np.floating], used: BoolArray) -> None:
             f"answers must be finite where they are used, got NaN or infinity "
             f"from client {int(np.argmax(bad))}"
         )
+
+
+__all__ = [
+    "ESTIMATORS",
+    "Estimator",
+    "Weights",
+    "coded_sum",
+    "estimate",
+    "memory",
+    "responder_average",
+    "start",
+    "wait_for_all",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -152,3 +152,21 @@ def _dirichlet_class(size: int, n_clients: int, alpha: float, rng: np.random.Gen
 def _deal(n_cards: int, clients: IntArray, rng: np.random.Generator) -> IntArray:
     """Deal shuffled examples to `clients` in turn: the first in `clients` get one more."""
     return clients[rng.permutation(n_cards) % len(clients)]
+
+
+__all__ = [
+    "dirichlet",
+    "dirichlet_counts",
+    "given",
+    "heterogeneity",
+    "iid",
+    "label_counts",
+    "mean_heterogeneity",
+    "round_to_sum",
+    "single_class",
+    "single_class_counts",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

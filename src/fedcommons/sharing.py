@@ -267,3 +267,10 @@ def _every_shareable(
     np.cumsum(shareable * recipients.shape[1], out=indptr[1:])
     indptr.flags.writeable = recipients.flags.writeable = False  # handed over, not copied
     return Placement(owner.astype(np.int32), indptr, recipients.ravel(), n_clients)
+
+
+__all__ = ["ReceivedCounts", "none", "optimal", "optimal_counts", "per_client", "randomised"]
+
+
+def __dir__() -> list[str]:
+    return __all__

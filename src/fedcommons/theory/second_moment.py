@@ -100,3 +100,16 @@ def _binomial(n: int, q: float) -> FloatArray:
     k = np.arange(1, n + 1)
     choices = gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
     return np.exp(choices + xlogy(k, q) + xlog1py(n - k, -q))
+
+
+__all__ = [
+    "moment_coefficients",
+    "odds",
+    "second_moment",
+    "variance",
+    "variance_from_products",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

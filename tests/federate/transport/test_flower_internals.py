@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[3]
 DOCUMENTED = {"flwr.app", "flwr.serverapp", "flwr.clientapp", "flwr.serverapp.strategy"}
 ALLOWED = "federate/transport/flower_internals.py"
 HOW_TO_GET_ONE = (
-    "Versions 1.38 to 1.42 are known to work; to get one: pip install 'flwr>=1.38,<1.43'"
+    "Versions 1.40 to 1.42 are known to work; to get one: pip install 'flwr>=1.40,<1.43'"
 )
 
 
@@ -92,13 +92,13 @@ def test_without_flower_the_extra_is_named(tmp_path):
     )
 
 
-@pytest.mark.parametrize("version", ["1.38.0", "1.42.0", "1.43.0.dev20261201", "2.0"])
+@pytest.mark.parametrize("version", ["1.40.0", "1.42.0", "1.43.0.dev20261201", "2.0"])
 def test_a_newer_flower_is_tried(version, monkeypatch):
     monkeypatch.setattr(flower_versions, "installed", lambda: version)
     flower_versions.check_installed()
 
 
-@pytest.mark.parametrize("version", ["0.19.0", "1.9", "1.37.1"])
+@pytest.mark.parametrize("version", ["0.19.0", "1.9", "1.39.1"])
 def test_an_older_flower_is_refused(version, monkeypatch):
     monkeypatch.setattr(flower_versions, "installed", lambda: version)
     with pytest.raises(FederationError, match=version):
