@@ -11,14 +11,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from tests.packaging.environments import UV, build_wheel, metadata, need_index, need_uv, run
-
-
-@pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    need_index(folder)
-    return build_wheel(folder)
+from tests.packaging.environments import UV, metadata, need_uv, run
 
 
 def install_newest(wheel: Path, folder: Path) -> Path:
