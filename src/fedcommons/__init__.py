@@ -3,24 +3,44 @@ lopsided, using only the examples that their owners agreed to share.
 
 The modules follow the paper (arXiv 2404.03524v1): `partition`, `privacy` and `sharing` build a
 `Placement`; `coding`, `stragglers` and `estimators` train on it; `theory` predicts what it buys.
+`plan` finds how much to share, `simulate` runs studies, `claims` judges the paper's, `figures`
+draws them. `flower` and `federate` are for a real federation, on Flower.
 """
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
-from fedcommons.errors import ArgumentError, DataError, FedcommonsError, PlacementFileError
+from fedcommons.errors import (
+    ArgumentError,
+    DataError,
+    FedcommonsError,
+    FederationError,
+    PlacementFileError,
+    ResultsError,
+    StoreError,
+    StudyError,
+    UnsupportedSystemError,
+)
+from fedcommons.namespace import lazily
 
 if TYPE_CHECKING:
     from fedcommons import (
+        claims,
         coding,
         datasets,
         estimators,
+        federate,
+        figures,
+        flower,
+        methods,
+        optimizers,
         partition,
+        plan,
         privacy,
         reliability,
         sharing,
+        simulate,
         stragglers,
         tasks,
         theory,
@@ -33,29 +53,48 @@ __all__ = [
     "ArgumentError",
     "DataError",
     "FedcommonsError",
+    "FederationError",
     "Placement",
     "PlacementFileError",
+    "ResultsError",
+    "StoreError",
+    "StudyError",
+    "UnsupportedSystemError",
+    "claims",
     "coding",
     "datasets",
     "estimators",
+    "federate",
+    "figures",
+    "flower",
+    "methods",
+    "optimizers",
     "partition",
+    "plan",
     "privacy",
     "reliability",
     "sharing",
+    "simulate",
     "stragglers",
     "tasks",
     "theory",
 ]
 
+_import = lazily(
+    __name__, {name: "" for name in __all__ if name.islower()} | {"Placement": "placement"}
+)
+
 
 # Modules are imported when they are used: a deployed client is a new process for every message.
 def __getattr__(name: str) -> Any:
-    if name == "Placement":
-        return importlib.import_module("fedcommons.placement").Placement
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return importlib.import_module(f"fedcommons.{name}")
+    try:
+        return _import(name)
+    except ModuleNotFoundError as error:
+        if name == "flower" and str(error.name).split(".")[0] == "flwr":
+            message = "fedcommons.flower needs Flower: pip install 'fedcommons[flower]'"
+            raise ModuleNotFoundError(message, name="flwr") from None
+        raise
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return __all__

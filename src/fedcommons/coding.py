@@ -219,3 +219,21 @@ def owner_share_from_products(placement: Placement, products: npt.ArrayLike) -> 
         shared_norm2=with_own_shared(shared_sums),
         spread=np.asarray(shared_sums @ (np.diag(products) / np.maximum(copies, 1))),
     )
+
+
+__all__ = [
+    "CODES",
+    "Code",
+    "Rule",
+    "best_owner_share",
+    "by_name",
+    "equal_split",
+    "owner_corrected",
+    "owner_share_from_products",
+    "reliability_split",
+    "shares_of",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -35,3 +35,7 @@ class StoreError(FedcommonsError):
 
 class FederationError(FedcommonsError):
     """A federation cannot be set up or go on as asked."""
+
+
+class UnsupportedSystemError(FedcommonsError, ImportError):
+    """The operating system lacks something that is needed: Windows has no POSIX file locks."""

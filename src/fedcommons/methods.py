@@ -51,3 +51,10 @@ class Method:
                 f"local_steps must be 1 for the code {self.code}: negative weights are unsafe with "
                 f"several steps, got {self.local_steps}"
             )
+
+
+__all__ = ["Method"]
+
+
+def __dir__() -> list[str]:
+    return __all__

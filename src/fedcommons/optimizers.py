@@ -111,3 +111,20 @@ adam = Optimizer("adam", "FedAdam: the server steps with Adam", 2, _adam, ADAPTI
 yogi = Optimizer("yogi", "FedYogi: the server steps with Yogi", 2, _yogi, ADAPTIVE)
 
 OPTIMIZERS = Registry("server optimizer", Optimizer, (sgd, momentum, adam, yogi))
+
+
+__all__ = [
+    "OPTIMIZERS",
+    "USUAL",
+    "Constants",
+    "Optimizer",
+    "State",
+    "adam",
+    "momentum",
+    "sgd",
+    "yogi",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

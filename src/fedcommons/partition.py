@@ -191,3 +191,23 @@ PARTITIONS = Registry(
         ),
     ),
 )
+
+
+__all__ = [
+    "PARTITIONS",
+    "Partition",
+    "dirichlet",
+    "dirichlet_counts",
+    "given",
+    "heterogeneity",
+    "iid",
+    "label_counts",
+    "mean_heterogeneity",
+    "round_to_sum",
+    "single_class",
+    "single_class_counts",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

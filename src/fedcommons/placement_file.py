@@ -43,3 +43,10 @@ def read(path: Path) -> dict[str, Any]:
             f"{path} must have placement version {VERSION}, got {file['version']}"
         )
     return read_npz(path, ARRAYS, PlacementFileError)
+
+
+__all__ = ["ARRAYS", "FORMAT", "VERSION", "read", "write"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -82,3 +82,10 @@ def _round_unbiased(target: FloatArray, rng: np.random.Generator) -> FloatArray:
     target = np.where(np.abs(target - nearest) <= error, nearest, target)
     down = np.floor(target)
     return down + (rng.random(len(target)) < target - down)
+
+
+__all__ = ["given", "proportion", "proportion_per_class"]
+
+
+def __dir__() -> list[str]:
+    return __all__

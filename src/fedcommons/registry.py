@@ -135,3 +135,10 @@ def source_of(path: str, *, defined_in: object = None) -> str:
         )
     except OSError as error:
         raise ArgumentError(f"{path} cannot be read: {error}") from None
+
+
+__all__ = ["IMPORT_PATH", "Registry", "imported", "source_of"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -100,3 +100,10 @@ class Reliability:
             rounds=self.rounds + counted + answered,
             run=np.where(answered, 0, self.run + 1),
         )
+
+
+__all__ = ["OUTAGE_CHANCE", "Reliability"]
+
+
+def __dir__() -> list[str]:
+    return __all__

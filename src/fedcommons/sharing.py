@@ -317,3 +317,19 @@ SCHEMES = Registry(
         ),
     ),
 )
+
+
+__all__ = [
+    "SCHEMES",
+    "ReceivedCounts",
+    "Scheme",
+    "none",
+    "optimal",
+    "optimal_counts",
+    "per_client",
+    "randomised",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -167,3 +167,10 @@ def _one_or_tuple(name: str, value: npt.ArrayLike) -> float | tuple[float, ...]:
     if array.ndim > 1 or array.size == 0:
         raise ArgumentError(f"{name} must be one number or one per client, got shape {array.shape}")
     return float(array) if array.ndim == 0 else tuple(array.tolist())
+
+
+__all__ = ["Bernoulli", "Markov", "StragglerModel", "Trace", "odds"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -78,3 +78,10 @@ def train(
         direction, moments = optimizer.direction(moments, estimate, M, constants)
         params = params - learning_rate * decay**t / M * direction
         yield Round(answers, remembered, estimate, params)
+
+
+__all__ = ["Round", "Task", "train"]
+
+
+def __dir__() -> list[str]:
+    return __all__

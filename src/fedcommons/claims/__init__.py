@@ -107,3 +107,10 @@ def check_all(study: Study, runs: pyarrow.Table) -> list[Claim]:
         except MissingCurveError:
             continue
     return claims
+
+
+__all__ = ["CLAIMS", "Claim", "check_all"]
+
+
+def __dir__() -> list[str]:
+    return __all__

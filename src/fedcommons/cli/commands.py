@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import click
 import typer
 from typer.core import TyperGroup
 
@@ -16,7 +15,8 @@ from fedcommons.cli.exit_codes import InterruptedCommand
 class Interruptible(TyperGroup):
     """Commands whose interruption reaches `main`: typer would end without a word."""
 
-    def invoke(self, ctx: click.Context) -> Any:
+    # The context is click's; since 0.26 typer carries a click of its own and brings no other.
+    def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""What the process returns, for every kind of end."""
+"""What the process returns for each way in which a command ends."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from fedcommons.errors import (
     ResultsError,
     StoreError,
     StudyError,
+    UnsupportedSystemError,
 )
 
 UNEXPECTED = 1
@@ -25,17 +26,18 @@ EXIT_CODES: dict[type[FedcommonsError], int] = {
     ResultsError: 6,
     StoreError: 7,
     FederationError: 8,
+    UnsupportedSystemError: 10,
 }
 
 HELP = (
     "Exit codes: 0 done, 1 unexpected error, 2 wrong argument, 3 data file, 4 placement file, "
     "5 study file, 6 results folder, 7 site's store, 8 federation, 9 out of memory, "
-    "130 interrupted."
+    "10 unsupported operating system, 130 interrupted."
 )
 
 
 class InterruptedCommand(Exception):  # noqa: N818 - it is no error
-    """A command was interrupted and did not say so itself."""
+    """A command was interrupted before it could say so itself."""
 
 
 def exit_code(error: FedcommonsError) -> int:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
-from fedcommons.errors import FederationError
+from fedcommons.federate.transport.flower_versions import check_installed
 
 
 def need_flower() -> None:
-    if find_spec("flwr") is None:
-        raise FederationError("federate needs Flower: pip install 'fedcommons[flower]'")
+    """Raise, with the command that helps, unless there is a Flower that fits."""
+    check_installed()

@@ -80,9 +80,8 @@ def run(
     Example: fedcommons federate run hospitals --run-config 'num-rounds=50 rehearse-stragglers=0.5'
     """
     need_flower()
-    from flwr.common.logger import update_console_handler
-
     from fedcommons.federate.apps.local_run import run_app
+    from fedcommons.federate.transport.flower_internals import update_console_handler
 
     if sites < 2:
         raise ArgumentError(f"sites must be at least 2, got {sites}")

@@ -5,3 +5,7 @@ from fedcommons.datasets.embedded import mnist
 from fedcommons.datasets.files import digest, load
 
 __all__ = ["Dataset", "digest", "load", "mnist"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -111,3 +111,7 @@ def _check_answers(answers: npt.NDArray[np.floating], used: BoolArray) -> None:
             f"answers must be finite where they are used, got NaN or infinity "
             f"from client {int(np.argmax(bad))}"
         )
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -36,3 +36,7 @@ __all__ = [
     "sites_of",
     "sites_of_placement",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -10,7 +10,6 @@ claims.json, figures/, report.html
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import itertools
 import json
 import logging
@@ -24,6 +23,7 @@ import pyarrow
 import pyarrow.parquet
 
 from fedcommons.errors import ResultsError
+from fedcommons.locks import fcntl
 from fedcommons.npz import read_npz
 from fedcommons.simulate import run_record
 from fedcommons.simulate.definition import Study

@@ -3,3 +3,7 @@
 from fedcommons.tasks import softmax
 
 __all__ = ["softmax"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -139,3 +139,20 @@ class SoftmaxRegression:
 def with_bias(inputs: FloatArray) -> FloatArray:
     """Inputs with a last feature that is always 1."""
     return np.concatenate([inputs, np.ones((len(inputs), 1))], axis=1)
+
+
+__all__ = [
+    "SoftmaxRegression",
+    "gradient_products",
+    "gradients",
+    "initial_geometry",
+    "initial_residuals",
+    "input_products",
+    "residuals",
+    "weighted_gradient",
+    "with_bias",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -17,3 +17,7 @@ __all__ = [
     "second_moment",
     "variance_reduction",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -281,3 +281,19 @@ def gradient_norm2(counts: IntArray | FloatArray, geometry: Geometry) -> float:
     """E|g|^2 of the full gradient, from the examples of each class, (L,)."""
     counts = checks.finite("counts", counts, ndim=1)
     return float(geometry.square(counts, counts, counts))
+
+
+__all__ = [
+    "Geometry",
+    "answers_norm2",
+    "expected_variance",
+    "geometry_from_products",
+    "gradient_norm2",
+    "placement_variance",
+    "rounded",
+    "variance_of_parts",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

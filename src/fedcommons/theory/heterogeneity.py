@@ -92,3 +92,10 @@ def expected_rounded(counts: FloatArray, offered: FloatArray, d: int) -> FloatAr
     with np.errstate(invalid="ignore"):
         each = (chance * (squares + d * n * (1 - q)) + added) / (K + d * n) ** 2
     return each.sum(axis=0) - 1 / N
+
+
+__all__ = ["expected", "expected_real", "expected_rounded", "theorem1", "theorem1_large"]
+
+
+def __dir__() -> list[str]:
+    return __all__

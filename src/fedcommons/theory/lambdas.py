@@ -77,3 +77,10 @@ def realised(shares: csr_array, straggler_prob: npt.ArrayLike) -> FloatArray:
     shares = csr_array(shares)
     scaled = shares.multiply(np.sqrt(odds(straggler_prob, shares.shape[0]))[:, None]).tocsr()
     return 1 + (scaled.T @ scaled).toarray()
+
+
+__all__ = ["Lambdas", "bounds", "expected", "realised"]
+
+
+def __dir__() -> list[str]:
+    return __all__

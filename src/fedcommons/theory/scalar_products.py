@@ -131,3 +131,18 @@ def pair_sums_from_blocks(block_products: FloatArray, self_shared: Sum) -> PairS
         same_shared=same(shared),
         diff_shared=diff(shared),
     )
+
+
+__all__ = [
+    "PairSums",
+    "block_membership",
+    "membership",
+    "pair_sums",
+    "pair_sums_from_blocks",
+    "pair_sums_from_products",
+    "type_sums",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -55,3 +55,10 @@ def variance_from_products(
     products = checks.products(products, shares.shape[1])
     norms2 = np.asarray(shares.multiply(shares @ products).sum(axis=1)).ravel()
     return float(odds(straggler_prob, shares.shape[0]) @ norms2)
+
+
+__all__ = ["second_moment", "variance", "variance_from_products"]
+
+
+def __dir__() -> list[str]:
+    return __all__

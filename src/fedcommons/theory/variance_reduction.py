@@ -112,3 +112,21 @@ def remark_margin(pairs: PairSums) -> Sum:
 def remark_premise(pairs: PairSums) -> bool:
     """Whether the sums over different groups are not positive, at every model."""
     return bool(np.all(remark_margin(pairs) >= 0))
+
+
+__all__ = [
+    "Assumption1",
+    "assumption1",
+    "distinct_margin",
+    "expected_reduction",
+    "expected_second_moment",
+    "remark_bound",
+    "remark_margin",
+    "remark_premise",
+    "theorem2_bound",
+    "weighted_sum",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

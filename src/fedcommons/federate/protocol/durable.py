@@ -8,7 +8,6 @@ FEDCOMMONS_CRASH_ONCE=FILE it dies only while there is no such file, and leaves 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import signal
 import weakref
@@ -16,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from fedcommons.errors import FederationError
+from fedcommons.locks import fcntl
 
 
 def _die_where_asked(point: str) -> None:

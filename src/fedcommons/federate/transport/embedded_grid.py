@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.common.serde import message_from_proto, message_to_proto
-from flwr.proto.message_pb2 import Message as ProtoMessage
 from flwr.serverapp import Grid, ServerApp
-from flwr.supercore.run import Run
-from flwr.supercore.task_identity import TaskIdentity
+
+from fedcommons.federate.transport.flower_internals import Run, as_task, carried, number
 
 SERVER_NODE = 1
 FAILED = 2
@@ -24,7 +21,7 @@ _run_ids = itertools.count(int(time.time() * 1e6))
 class EmbeddedGrid(Grid):
     """Delivers messages by calling the client app, serialised both ways as on the wire.
 
-    `handler_seconds` and `n_bytes` add up the clients' processor time and what was carried.
+    `handler_seconds` adds up the clients' processor time, `n_bytes` the sizes of all messages.
     """
 
     def __init__(
@@ -70,20 +67,20 @@ class EmbeddedGrid(Grid):
         ids = []
         for message in messages:
             ids.append(str(next(self._message_ids)))
-            message.metadata.__dict__["_message_id"] = ids[-1]
+            number(message, ids[-1])
             reply = self._handle(self._carried(message))
             if reply is not None:
                 self._replies[ids[-1]] = self._carried(reply)
         return ids
 
     def _handle(self, message: Message) -> Message | None:
-        """The node's reply; None if it never comes."""
+        """The node's reply; None if it gives none."""
         context = self.contexts.get(message.metadata.dst_node_id)
         if context is None:
             return Message(Error(5), reply_to=message)
         start = time.process_time()
         try:
-            with _task(self.run_id, context.node_id):
+            with as_task(self.run_id, context.node_id):
                 return self.app(message, context)
         except Exception as error:
             return Message(Error(FAILED, type(error).__name__), reply_to=message)
@@ -91,9 +88,9 @@ class EmbeddedGrid(Grid):
             self.handler_seconds += time.process_time() - start
 
     def _carried(self, message: Message) -> Message:
-        wire = message_to_proto(message).SerializeToString()
-        self.n_bytes += len(wire)
-        return message_from_proto(ProtoMessage.FromString(wire))
+        arrived, n_bytes = carried(message)
+        self.n_bytes += n_bytes
+        return arrived
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         return [self._replies.pop(sent) for sent in message_ids if sent in self._replies]
@@ -103,17 +100,6 @@ class EmbeddedGrid(Grid):
     ) -> Iterable[Message]:
         del timeout
         return self.pull_messages(self.push_messages(messages))
-
-
-@contextlib.contextmanager
-def _task(run_id: int, node_id: int) -> Iterator[None]:
-    """Flower's process-global identity, for as long as it is needed."""
-    before = (TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id)
-    TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 0, run_id, node_id
-    try:
-        yield
-    finally:
-        TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id = before
 
 
 def run_embedded(
@@ -131,5 +117,5 @@ def run_embedded(
 def serve(server_app: ServerApp, grid: EmbeddedGrid, run_config: Mapping[str, Any]) -> None:
     """Run a server app on a grid that exists."""
     context = Context(grid.run_id, SERVER_NODE, {}, RecordDict(), dict(run_config))
-    with _task(grid.run_id, SERVER_NODE):
+    with as_task(grid.run_id, SERVER_NODE):
         server_app(grid, context)

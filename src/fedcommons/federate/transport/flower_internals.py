@@ -1,0 +1,56 @@
+"""Everything that is used of Flower and is not documented there, in one place.
+
+Flower documents `flwr.app`, `flwr.serverapp` and `flwr.clientapp`; what is below them may change
+with any of its releases, one every three weeks. All of it that the project touches is imported and
+checked here, so that a version that does not fit ends in one message.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fedcommons.federate.transport.flower_versions import does_not_fit
+
+if TYPE_CHECKING:
+    from flwr.app import Message
+
+__all__ = ["Run", "as_task", "carried", "number", "update_console_handler"]
+
+
+try:
+    from flwr.common.logger import update_console_handler
+    from flwr.common.serde import message_from_proto, message_to_proto
+    from flwr.proto.message_pb2 import Message as ProtoMessage
+    from flwr.supercore.run import Run
+    from flwr.supercore.task_identity import TaskIdentity
+
+    _IDENTITY = (TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id)
+    _EMPTY = Run.create_empty
+except (ImportError, AttributeError) as error:
+    raise does_not_fit(str(error)) from error
+
+
+@contextlib.contextmanager
+def as_task(run_id: int, node_id: int) -> Iterator[None]:
+    """Be this node for Flower, which keeps who runs here in one place for the whole process."""
+    before = (TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id)
+    TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 0, run_id, node_id
+    try:
+        yield
+    finally:
+        TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id = before
+
+
+def number(message: Message, message_id: str) -> None:
+    """Give a message its id, as the SuperLink does; Flower offers no way to set it."""
+    message.metadata.__dict__["_message_id"] = message_id
+    if message.metadata.message_id != message_id:
+        raise does_not_fit("a message's id cannot be set")
+
+
+def carried(message: Message) -> tuple[Message, int]:
+    """A message as it arrives when it crossed the wire, and its size there in bytes."""
+    wire = message_to_proto(message).SerializeToString()
+    return message_from_proto(ProtoMessage.FromString(wire)), len(wire)
