@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 FASHION ?= fashion-mnist.npz
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce results test check lint types unit programs bench format clean
+.PHONY: help reproduce results test check quick coverage lint types unit programs bench format clean
 
 help: ## List the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -50,6 +50,13 @@ test: check ## Set up everything and pass the tests
 
 check: lint types unit ## What CI runs: format, lint, types, tests
 
+QUICK := -m "not processes and not browser and not wheel"
+quick: $(FEDERATION) lint ## While you work: lint, and the tests without processes or a browser
+	$(BIN)/pytest -n 2 --dist worksteal $(QUICK)
+
+coverage: $(FEDERATION) ## The quick tests, and the lines that they miss (htmlcov/index.html)
+	$(BIN)/pytest -n 2 --dist worksteal $(QUICK) --cov --cov-report=term --cov-report=html
+
 lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -82,4 +89,4 @@ format: $(READY) ## Format the code and mend what the linter can
 	$(BIN)/ruff format .
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov

@@ -1,13 +1,24 @@
-"""What holds for all tests."""
+"""What holds for all tests, and which of them `make quick` leaves out."""
+
+from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 from hypothesis import settings
 
-from fedcommons.datasets import Dataset
+from tests.processes import starts_processes
+
+if TYPE_CHECKING:
+    from fedcommons.datasets import Dataset
+
+BROWSER_FIXTURES = {"browser"}
+WHEEL_FIXTURES = {"wheel"}
+OF_PROCESSES = ("federate/deploy/", "federate/transport/test_kill_matrix.py", "test_benchmarks.py")
+TESTS = Path(__file__).parent
 
 # Workers and the processes that tests start outnumber the cores: one thread for each.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -23,9 +34,27 @@ settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests by their folder, their fixtures and the functions that they call."""
+    for item in items:
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if fixtures & BROWSER_FIXTURES:
+            item.add_marker("browser")
+        if fixtures & WHEEL_FIXTURES:
+            item.add_marker("wheel")
+        if item.path.relative_to(TESTS).as_posix().startswith(OF_PROCESSES) or starts_processes(
+            item
+        ):
+            item.add_marker("processes")
+
+
 @pytest.fixture(scope="session")
 def blobs() -> Dataset:
     """A small problem with three overlapping classes; the test classes are unequal in number."""
+    import numpy as np  # only now: it reads the number of threads above when it is imported
+
+    from fedcommons.datasets import Dataset
+
     rng = np.random.default_rng(0)
     centres = rng.random((3, 6))
 

@@ -1,7 +1,7 @@
 """The `fedcommons` command.
 
-What it needs is imported inside `main`: that takes a second or two, in which Ctrl-C is to end in a
-message as well.
+The commands are imported inside `main`: that takes a second or two, and Ctrl-C during it should
+end in a message too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fedcommons.errors import FedcommonsError
 
 
 def _as_interrupt(_signum: int, _frame: object) -> None:
-    """What asks the process to end is treated like Ctrl-C: what is done is kept."""
+    """Treat a request to end like Ctrl-C: what is done is kept."""
     raise KeyboardInterrupt
 
 

@@ -13,7 +13,7 @@ from fedcommons.cli.exit_codes import InterruptedCommand
 
 
 class Interruptible(TyperGroup):
-    """Commands whose interruption reaches `main`: typer would end without a word."""
+    """A group of commands that lets `main` handle Ctrl-C; typer would end without a message."""
 
     # The context is click's; since 0.26 typer carries a click of its own and brings no other.
     def invoke(self, ctx: Any) -> Any:

@@ -18,7 +18,7 @@ LARGEST_INPUT = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dataset:
-    """Examples and labels. Inputs stay as they came; `inputs` turns them into model inputs.
+    """Examples and labels. Arrays are kept as they came; `inputs` makes model inputs of them.
 
     Attributes:
         name: where they came from.
