@@ -7,9 +7,10 @@ import pytest
 
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.refusals import CommitRefused, Refusal
+from fedcommons.federate.protocol.withdrawals import Withdrawn
 from fedcommons.federate.server import coordinator
 from fedcommons.federate.server.training import CodedSum
-from fedcommons.federate.server.withdrawals import Withdrawn, holders_of_what_left, withdraw
+from fedcommons.federate.server.withdrawals import holders_of_what_left, withdraw
 from fedcommons.federate.site.own_data import SiteData
 from fedcommons.federate.site.store import Store
 from fedcommons.federate.transport import messages

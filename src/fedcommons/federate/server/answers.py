@@ -18,9 +18,9 @@ from fedcommons.checks import BoolArray, FloatArray
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.refusals import AnswerRefused
+from fedcommons.federate.protocol.withdrawals import Withdrawn
 from fedcommons.federate.server.coordinator import Federation
 from fedcommons.federate.server.settings import Settings
-from fedcommons.federate.server.withdrawals import Withdrawn
 from fedcommons.federate.transport import messages
 from fedcommons.federate.transport.model_arrays import Layout
 

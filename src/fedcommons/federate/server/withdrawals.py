@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from fedcommons.federate.protocol.commits import Commit
-
-
-@dataclass(frozen=True, slots=True)
-class Withdrawn:
-    """What a site took back: share numbers, and how many of its unshared examples."""
-
-    numbers: tuple[int, ...]
-    n_private: int
+from fedcommons.federate.protocol.withdrawals import Withdrawn
 
 
 def withdraw(commit: Commit, place: int, taken_back: Withdrawn) -> Commit:
