@@ -34,14 +34,14 @@ from fedcommons.stragglers import Bernoulli
 if TYPE_CHECKING:
     from flwr.serverapp import Grid
 
-    from fedcommons.federate.server.coordinator import Federation
-    from fedcommons.federate.server.training import CodedSum
+    from fedcommons.federate.server.federation import ServerFederation
+    from fedcommons.federate.transport.coded_sum import CodedSum
     from fedcommons.federate.transport.embedded_grid import run_embedded
 
 # A deployed client is a new process for every message: it does not import the server's side.
 _SERVER = {
-    "CodedSum": "fedcommons.federate.server.training",
-    "Federation": "fedcommons.federate.server.coordinator",
+    "CodedSum": "fedcommons.federate.transport.coded_sum",
+    "ServerFederation": "fedcommons.federate.server.federation",
     "run_embedded": "fedcommons.federate.transport.embedded_grid",
 }
 
@@ -54,7 +54,7 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "CodedSum",
-    "Federation",
+    "ServerFederation",
     "SiteClient",
     "SiteData",
     "attach",
@@ -79,7 +79,7 @@ def share(
     reshare: bool | None = None,
     leave: Sequence[str] | None = None,
     seed: int | None = None,
-) -> Federation:
+) -> ServerFederation:
     """Share each shareable example with `copies` other sites, once; later runs take that up.
 
     Args:
@@ -96,6 +96,7 @@ def share(
     timeout, reshare, leave (names with commas between), seed.
     """
     from fedcommons.federate.server import coordinator
+    from fedcommons.federate.transport.flower_link import FlowerLink
 
     config = context.run_config
 
@@ -106,7 +107,7 @@ def share(
     if folder is None:
         raise ArgumentError("state-dir must be given in the run config, an absolute path")
     return coordinator.share(
-        grid,
+        FlowerLink(grid),
         federation=str(given(federation, "federation", "federation")),
         state_dir=checks.path("state-dir", folder),
         run_id=context.run_id,

@@ -21,7 +21,7 @@ from fedcommons.federate.protocol.example_schema import usual
 from fedcommons.federate.protocol.keys import Identity
 from fedcommons.federate.protocol.receipts import receipt_content
 from fedcommons.federate.protocol.records import Epoch, Offer
-from fedcommons.federate.server import coordinator, delivery, meeting
+from fedcommons.federate.server import delivery, meeting
 from fedcommons.federate.site.own_data import SiteData, load_site_data
 from fedcommons.federate.site.store import Store
 from fedcommons.federate.transport import messages
@@ -158,13 +158,13 @@ def test_waiting_for_sites_ends(tiny):
 def test_a_new_exchange_waits_once_for_sites_that_do_not_come(tiny, monkeypatch):
     """Who was there says who it is, then gives a key; the second time nobody else is awaited."""
     tiny.run(1)
-    gather, awaited = coordinator.Federation.gather, []
+    gather, awaited = meeting.Meeting.gather, []
 
-    def noting(self, grid, *, n_sites, **options):
+    def noting(self, link, *, n_sites, **options):
         awaited.append(n_sites)
-        gather(self, grid, n_sites=n_sites, **options)
+        gather(self, link, n_sites=n_sites, **options)
 
-    monkeypatch.setattr(coordinator.Federation, "gather", noting)
+    monkeypatch.setattr(meeting.Meeting, "gather", noting)
     with tiny.shared(n_sites=9, wait=0.1, reshare=True) as federation:
         assert len(federation.commit.members) == 4
     assert awaited == [9, 4]

@@ -10,7 +10,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRec
 
 from fedcommons import coding, estimators
 from fedcommons.errors import ArgumentError, FederationError
-from fedcommons.federate.server import answers
+from fedcommons.federate.server import asking, deadlines
 from fedcommons.federate.server.settings import Settings
 from fedcommons.federate.transport import messages
 from fedcommons.federate.transport.embedded_grid import EmbeddedGrid
@@ -316,8 +316,8 @@ def test_a_gradient_is_no_answer_where_local_steps_are_asked_for(tiny, settings)
         train(federation, grid, 1, **settings)
     (folder,) = tiny.state_dir.glob("epoch1-*")
     with tiny.shared() as federation:
-        notes = federation.state.checkpoint(folder.name)["notes"]["history"]
-    assert set(outcomes(notes[-1]).values()) == {"LocalStepsIgnored"}
+        history = federation.state.checkpoint(folder.name).history
+    assert {site.outcome for site in history[-1].sites} == {"LocalStepsIgnored"}
 
 
 # What is refused
@@ -451,7 +451,7 @@ def test_a_bad_reply_is_refused_counted_by_site_and_the_round_goes_on(tmp_path, 
             for note in notes:
                 assert outcomes(note) == {**dict.fromkeys("acd", "answered"), "b": outcome}
                 assert [site["answered"] for site in note["sites"]] == [True, False, True, True]
-            assert checkpoint["run"].tolist() == [0, 2, 0, 0]
+            assert checkpoint.run.tolist() == [0, 2, 0, 0]
             assert order == (1, 0)
     assert models[0].tobytes() == models[1].tobytes()
 
@@ -602,8 +602,8 @@ class Slow(EmbeddedGrid):
 @pytest.fixture
 def slow(tiny, monkeypatch):
     grid = tiny.grid(Slow)
-    monkeypatch.setattr(messages, "time", grid.clock)
-    monkeypatch.setattr(messages, "POLL_SECONDS", 0.3)
+    monkeypatch.setattr(asking, "time", grid.clock)
+    monkeypatch.setattr(asking, "POLL_SECONDS", 0.3)
     return grid
 
 
@@ -643,7 +643,7 @@ def test_an_adaptive_deadline_follows_past_answers_and_is_bounded(tiny, slow):
     with tiny.shared(slow) as federation:
         train(federation, slow, 3, deadline="adaptive")
     first, second, third = slow.ttls[0], slow.ttls[4], slow.ttls[8]
-    assert first == answers.FIRST_DEADLINE
+    assert first == deadlines.FIRST_DEADLINE
     assert second == third == pytest.approx(1.5 * 3 + 2, abs=0.5)
 
 
@@ -651,11 +651,12 @@ def test_an_adaptive_deadline_grows_until_slower_sites_are_heard_again(tiny, slo
     slow.delays = dict.fromkeys("abcd", 3.0)
     with tiny.shared(slow) as federation:
         train(federation, slow, 1, deadline="adaptive")
-        inquiry = answers.Inquiry(federation, None, Settings(), "adaptive", ConfigRecord())
-        inquiry._answer_seconds = [(node, 3.0) for node in range(4)]
+        deadline = deadlines.Deadline("adaptive")
         for node in range(4):
-            inquiry._note_late(node, 6.5)
-        assert inquiry.seconds == pytest.approx(1.5 * 1.5 * 6.5 + 2)
+            deadline.note_answer(node, 3.0)
+        for node in range(4):
+            deadline.note_late(node, 6.5)
+        assert deadline.seconds == pytest.approx(1.5 * 1.5 * 6.5 + 2)
         slow.delays = dict.fromkeys("abcd", 200.0)
         _, notes = train(federation, slow, 4, deadline="adaptive")
     heard = [all(site["answered"] for site in note["sites"]) for note in notes]
@@ -665,21 +666,21 @@ def test_an_adaptive_deadline_grows_until_slower_sites_are_heard_again(tiny, slo
 def test_nobody_waits_longer_for_a_site_that_hangs(tiny, slow):
     slow.delays = {"d": 1e9}
     with tiny.shared(slow) as federation:
-        train(federation, slow, answers.MOST_LATE + 3, deadline="adaptive")
+        train(federation, slow, deadlines.MOST_LATE + 3, deadline="adaptive")
     by_round = slow.ttls[::4]
-    assert by_round[0] < by_round[1] < by_round[2] < answers.LONGEST_DEADLINE
-    assert by_round[-2:] == [answers.SHORTEST_DEADLINE] * 2
+    assert by_round[0] < by_round[1] < by_round[2] < deadlines.LONGEST_DEADLINE
+    assert by_round[-2:] == [deadlines.SHORTEST_DEADLINE] * 2
 
 
 def test_an_adaptive_deadline_is_neither_short_nor_endless(tiny, slow):
     with tiny.shared(slow) as federation:
         train(federation, slow, 2, deadline="adaptive")
-        assert slow.ttls[-1] == answers.SHORTEST_DEADLINE
+        assert slow.ttls[-1] == deadlines.SHORTEST_DEADLINE
         slow.ttls.clear()
         slow.delays = dict.fromkeys("abcd", 119.0)
-        inquiry = answers.Inquiry(federation, None, Settings(), "adaptive", ConfigRecord())
-        inquiry._answer_seconds = [(1, 1e6)]
-        assert inquiry.seconds == answers.LONGEST_DEADLINE
+        deadline = deadlines.Deadline("adaptive")
+        deadline.note_answer(1, 1e6)
+        assert deadline.seconds == deadlines.LONGEST_DEADLINE
 
 
 # Nobody is there
