@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedcommons.checks import BoolArray, FloatArray
+from fedcommons.federate.protocol import versions
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays
 from fedcommons.federate.protocol.refusals import AnswerRefused
@@ -32,6 +33,7 @@ ADVICE = {
     "its operator must withdraw those examples again",
     "LocalStepsIgnored": ": its training function returns a gradient; with several local steps or "
     "batches it must loop over site.batches and return the trained arrays",
+    **{name: f": {what}" for name, what in versions.ADVICE.items()},
 }
 
 

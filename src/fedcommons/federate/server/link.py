@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from fedcommons.federate.protocol import versions
 from fedcommons.federate.protocol.model_schema import NamedArrays
 
 Kind = Literal["offer", "send", "receive", "train"]
@@ -26,7 +27,7 @@ CRASHED = "client crashed"
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a site is asked.
+    """What a site is asked. Every question names the version of the messages.
 
     Attributes:
         fields: by name; numbers, texts, byte strings, or lists of one of these.
@@ -39,6 +40,10 @@ class Question:
     envelopes: Sequence[bytes] = ()
     model: NamedArrays | None = None
     config: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        fields = {versions.FIELD: versions.CURRENT, **self.fields}
+        object.__setattr__(self, "fields", fields)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fedcommons.errors import FederationError
+from fedcommons.federate.protocol import versions
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.farewells import farewell
 from fedcommons.federate.protocol.keys import is_signed
@@ -160,11 +161,14 @@ class Meeting:
                 why = type(error).__name__
         if why == "WrongFederation":
             self._heard.add(node)
+        if why in versions.ADVICE:
+            why = f"{why} ({versions.ADVICE[why]})"
         if self.refused.get(node) != why:
             logger.warning("node %s is not taken in: %s", node, why)
         self.refused[node] = why
 
     def _take(self, node: Node, reply: Mapping[str, Any]) -> None:
+        versions.check_offer(reply)
         if "withdrew" in reply:
             identity = reply["withdrew"]
             content = farewell(self.federation, node, self.run_id)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcommons.checks import IntArray
+from fedcommons.federate.protocol import versions
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.farewells import farewell
 from fedcommons.federate.protocol.model_schema import NamedArrays
@@ -41,11 +42,18 @@ class SiteRequests:
 
     def offer(self, request: Fields, *, node_id: int, run_id: int) -> SiteReply:
         """Say who this is; a site that withdrew everything takes its leave instead."""
+        versions.check_request(request)
         store, federation = self.site.store, str(request["federation"])
         if store.withdrew_all and store.federation == federation:
             content = farewell(federation, node_id, run_id)
             signature = store.identity.sign("withdrew", content)
-            return SiteReply({"withdrew": self.site.identity_name, "signature": signature})
+            return SiteReply(
+                {
+                    versions.FIELD: versions.CURRENT,
+                    "withdrew": self.site.identity_name,
+                    "signature": signature,
+                }
+            )
         committed = bool(store.commit_record()[0])
         signed = self.site.offer(
             federation,
@@ -57,6 +65,7 @@ class SiteRequests:
         )
         return SiteReply(
             {
+                versions.FIELD: versions.CURRENT,
                 "offer": signed.content,
                 "signature": signed.signature,
                 "commit": store.commit_record()[1],
@@ -64,6 +73,7 @@ class SiteRequests:
         )
 
     def send(self, request: Fields) -> SiteReply:
+        versions.check_request(request)
         envelopes, _ = self.site.send(
             request["epoch"], list(request["recipients"]), int(request["chunk"])
         )
@@ -73,6 +83,7 @@ class SiteRequests:
         )
 
     def receive(self, request: Fields, envelopes: Sequence[bytes]) -> SiteReply:
+        versions.check_request(request)
         receipts, refused = self.site.receive(request["epoch"], envelopes)
         return SiteReply(
             {
@@ -86,6 +97,7 @@ class SiteRequests:
 
     def answer(self, request: Fields, model: NamedArrays, train: Train) -> SiteReply:
         """Apply the commit, let the app train on what it gives this site, code the answer."""
+        versions.check_request(request)
         site = self.site
         commit = site.come_under(request["commit"], given_up=int(request["given-up"]))
         if request.get("receipt-recipients"):
