@@ -27,6 +27,7 @@ from fedcommons.claims import verdicts
 from fedcommons.claims.verdicts import Component
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.folder import Folder
+from fedcommons.simulate.settings import value_types
 
 ROOT = Path(__file__).parent.parent
 DATA, DOCUMENT = ROOT / "docs" / "data", ROOT / "docs" / "results.md"
@@ -42,11 +43,11 @@ STUDIES = (
     "baselines-mnist",
     "baselines-fashion",
 )
-KINDS: dict[str, Callable[[str], Any]] = {
-    "str": str,
-    "int": int,
-    "float": float,
-    "bool": lambda text: text == "True",
+KINDS: dict[type, Callable[[str], Any]] = {
+    str: str,
+    int: int,
+    float: float,
+    bool: lambda text: text == "True",
 }
 CHANCE = 0.1  # what a run that diverged counts as
 TEST_SIZE = 2000
@@ -173,9 +174,9 @@ def reached(study: str) -> tuple[Reached, ...]:
         Reached(
             Curve(
                 **{
-                    field.name: KINDS[str(field.type)](row[field.name])
-                    for field in fields(Curve)
-                    if field.name in row  # what a curve may have since is as it was
+                    name: KINDS[kind](row[name])
+                    for name, kind in value_types(Curve).items()
+                    if row.get(name)  # empty for None; what is not there is as it was
                 }
             ),
             np.array(row["right"].split(), float),
@@ -316,7 +317,7 @@ def memory_and_code() -> str:
         "nobody missing": {"estimator": "wait_for_all"},
     }
     rows = []
-    for model, batch, rate in product(MODELS, (0, 10), (0.1, 0.3, 1.0)):
+    for model, batch, rate in product(MODELS, (None, 10), (0.1, 0.3, 1.0)):
         at: Settings = {
             **FIFTH,
             "partition": "single-class",

@@ -3,7 +3,11 @@
 import os
 import signal
 
+import numpy as np
+import pytest
 from hypothesis import settings
+
+from fedcommons.datasets import Dataset
 
 # Workers and the processes that tests start outnumber the cores: one thread for each.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -17,3 +21,17 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # Nor is an example too slow because others are busy: speed is for benchmarks/.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
+
+
+@pytest.fixture(scope="session")
+def blobs() -> Dataset:
+    """A small problem with three overlapping classes; the test classes are unequal in number."""
+    rng = np.random.default_rng(0)
+    centres = rng.random((3, 6))
+
+    def draw(labels: np.ndarray) -> np.ndarray:
+        return np.clip(centres[labels] + 0.35 * rng.normal(size=(len(labels), 6)), 0, 2)
+
+    y_train, y_test = np.repeat(np.arange(3), 40), np.repeat(np.arange(3), [50, 21, 34])
+    y_test = rng.permutation(y_test)
+    return Dataset("blobs", draw(y_train), y_train, draw(y_test), y_test)

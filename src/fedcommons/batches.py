@@ -10,15 +10,15 @@ from fedcommons.checks import IntArray
 
 
 def batches(
-    n: int, size: int, n_steps: int, *, rng: np.random.Generator | None
+    n: int, size: int | None, n_steps: int, *, rng: np.random.Generator | None
 ) -> Iterator[IntArray]:
     """Their places in every step: all n, or `size` in a random order, all before any comes again.
 
-    All n if `size` is 0 or not below n, or without `rng`.
+    All n if `size` is None or not below n, or without `rng`.
     """
     order, at = np.arange(n), n
     for _ in range(n_steps):
-        if rng is None or not size or size >= n:
+        if rng is None or size is None or size >= n:
             yield order
             continue
         if at + size > n:

@@ -2,13 +2,14 @@
 
 A code is a matrix of shares b, sparse, shape (N, M), with b_ij = 0 unless client i holds example j
 and every column summing to 1. Client i answers f_i = sum_j b_ij g_j, in short `shares @ gradients`;
-any code makes the estimate unbiased, better codes make it less noisy. A new code is one rule: the
-shares of some clients in examples that they hold.
+any code makes the estimate unbiased, better codes make it less noisy. A new code is one rule (the
+shares of some clients in examples that they hold) and a record `Code` that names it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,14 +19,35 @@ from fedcommons import checks
 from fedcommons.checks import FloatArray, IntArray
 from fedcommons.errors import ArgumentError
 from fedcommons.placement import Placement
+from fedcommons.registry import Registry
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-CODES = ("equal-split", "reliability-split", "owner-corrected")
-
 # (clients, examples that they hold) -> shares
 Rule = Callable[[IntArray, npt.NDArray[np.integer]], FloatArray]
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A code, as studies and federations name it.
+
+    Attributes:
+        name: how they call it.
+        caption: what it is, for the words beside a figure; empty for the paper's.
+        rule: (placement, p or None, w or None) -> the rule that gives the shares.
+        needs_p: whether it needs the straggler probabilities.
+        needs_owner_share: whether it needs w, each owner's share of what it shared
+            (`best_owner_share`).
+        one_step: whether clients may take one local step only, as negative shares demand.
+    """
+
+    name: str
+    caption: str
+    rule: Callable[[Placement, npt.ArrayLike | None, npt.ArrayLike | None], Rule]
+    needs_p: bool = False
+    needs_owner_share: bool = False
+    one_step: bool = False
 
 
 def equal_split(placement: Placement) -> csr_array:
@@ -120,17 +142,34 @@ def _rule(
     straggler_prob: npt.ArrayLike | None,
     owner_share: npt.ArrayLike | None,
 ) -> Rule:
-    if code == "equal-split":
-        return _equal_split(placement)
-    if code == "reliability-split":
-        if straggler_prob is None:
-            raise ArgumentError("straggler_prob must be given for the reliability split, got None")
-        return _reliability_split(placement, straggler_prob)
-    if code == "owner-corrected":
-        if owner_share is None:
-            raise ArgumentError("owner_share must be given for the owner-corrected code, got None")
-        return _owner_corrected(placement, owner_share)
-    raise ArgumentError(f"code must be one of {', '.join(CODES)}, got {code!r}")
+    found = CODES[code]
+    if found.needs_p and straggler_prob is None:
+        raise ArgumentError(f"straggler_prob must be given for the code {code}, got None")
+    if found.needs_owner_share and owner_share is None:
+        raise ArgumentError(f"owner_share must be given for the code {code}, got None")
+    return found.rule(placement, straggler_prob, owner_share)
+
+
+CODES = Registry(
+    "code",
+    Code,
+    (
+        Code("equal-split", "", lambda placement, _p, _w: _equal_split(placement)),
+        Code(
+            "reliability-split",
+            "reliability split: of an example’s holders the reliable send more of it",
+            lambda placement, p, _w: _reliability_split(placement, np.asarray(p)),
+            needs_p=True,
+        ),
+        Code(
+            "owner-corrected",
+            "owner-corrected code: copies elsewhere stand in for a missing owner’s data",
+            lambda placement, _p, w: _owner_corrected(placement, np.asarray(w)),
+            needs_owner_share=True,
+            one_step=True,
+        ),
+    ),
+)
 
 
 def _matrix(placement: Placement, rule: Rule) -> csr_array:

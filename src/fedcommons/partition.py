@@ -6,13 +6,15 @@ make one from the labels; your own array serves as well (`given` checks it).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from fedcommons import checks
 from fedcommons.checks import FloatArray, IntArray
+from fedcommons.registry import Registry
 
 
 def iid(labels: npt.ArrayLike, n_clients: int, *, rng: np.random.Generator) -> IntArray:
@@ -152,3 +154,40 @@ def _dirichlet_class(size: int, n_clients: int, alpha: float, rng: np.random.Gen
 def _deal(n_cards: int, clients: IntArray, rng: np.random.Generator) -> IntArray:
     """Deal shuffled examples to `clients` in turn: the first in `clients` get one more."""
     return clients[rng.permutation(n_cards) % len(clients)]
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A partition, as studies name it.
+
+    Attributes:
+        name: how they call it.
+        caption: what it is, for the words beside a figure; "{alpha:g}" is its concentration.
+        split: (labels, n_clients, alpha, rng) -> owner.
+        needs_alpha: whether it has a concentration.
+    """
+
+    name: str
+    caption: str
+    split: Callable[[IntArray, int, float, np.random.Generator], IntArray]
+    needs_alpha: bool = False
+
+
+PARTITIONS = Registry(
+    "partition",
+    Partition,
+    (
+        Partition("iid", "IID", lambda labels, n, _alpha, rng: iid(labels, n, rng=rng)),
+        Partition(
+            "single-class",
+            "single-class",
+            lambda labels, n, _alpha, rng: single_class(labels, n, rng=rng),
+        ),
+        Partition(
+            "dirichlet",
+            "Dirichlet, α = {alpha:g}",
+            lambda labels, n, alpha, rng: dirichlet(labels, n, alpha, rng=rng),
+            needs_alpha=True,
+        ),
+    ),
+)

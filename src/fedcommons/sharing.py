@@ -7,6 +7,7 @@ never move.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,7 @@ from fedcommons import checks, partition
 from fedcommons.checks import BoolArray, IntArray
 from fedcommons.errors import ArgumentError
 from fedcommons.placement import Placement
+from fedcommons.registry import Registry
 from fedcommons.subsets import random_subsets
 
 logger = logging.getLogger(__name__)
@@ -267,3 +269,51 @@ def _every_shareable(
     np.cumsum(shareable * recipients.shape[1], out=indptr[1:])
     indptr.flags.writeable = recipients.flags.writeable = False  # handed over, not copied
     return Placement(owner.astype(np.int32), indptr, recipients.ravel(), n_clients)
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """A sharing scheme, as studies name it.
+
+    Attributes:
+        name: how they call it.
+        caption: what it is, for the words beside a figure; empty for the paper's.
+        share: (labels, owner, shareable, copies, n_clients, rng) -> placement.
+        is_randomised: whether what is expected over the sharing is that of `randomised`: what
+            Theorem 1, Proposition 1 and Theorem 2 are about.
+    """
+
+    name: str
+    caption: str
+    share: Callable[[IntArray, IntArray, BoolArray, int, int, np.random.Generator], Placement]
+    is_randomised: bool = False
+
+
+SCHEMES = Registry(
+    "scheme",
+    Scheme,
+    (
+        Scheme(
+            "randomised",
+            "",
+            lambda _labels, owner, shareable, d, n, rng: randomised(
+                owner, shareable, d, n_clients=n, rng=rng
+            ),
+            is_randomised=True,
+        ),
+        Scheme(
+            "per-client",
+            "per-client sharing: all that a client shares goes to the same d others",
+            lambda _labels, owner, shareable, d, n, rng: per_client(
+                owner, shareable, d, n_clients=n, rng=rng
+            ),
+        ),
+        Scheme(
+            "optimal",
+            "optimal sharing: with known label counts, the least lopsided that d copies can buy",
+            lambda labels, owner, shareable, d, n, rng: optimal(
+                labels, owner, shareable, copies=d, n_clients=n, rng=rng
+            ),
+        ),
+    ),
+)

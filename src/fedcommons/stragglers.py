@@ -29,6 +29,12 @@ class StragglerModel(Protocol):
         ...
 
 
+def odds(straggler_prob: npt.ArrayLike, n_clients: int) -> FloatArray:
+    """r_i = p_i / (1 - p_i), by which a client's noise is scaled: shape (N,)."""
+    p = checks.straggler_prob(straggler_prob, n_clients)
+    return p / (1 - p)
+
+
 @dataclass(frozen=True, slots=True)
 class Bernoulli:
     """The paper's model: missing with probability p, independently of clients and rounds.

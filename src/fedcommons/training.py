@@ -16,6 +16,7 @@ from scipy.sparse import csr_array
 
 from fedcommons import estimators
 from fedcommons.checks import BoolArray, FloatArray
+from fedcommons.optimizers import USUAL, Constants, Optimizer, sgd
 
 
 class Task(Protocol):
@@ -61,15 +62,19 @@ def train(
     warm: bool = False,
     learning_rate: float,
     decay: float = 1.0,
+    optimizer: Optimizer = sgd,
+    constants: Constants = USUAL,
 ) -> Iterator[Round]:
     """Train under a code, (N, M), with these absences, (rounds, N): one round after another."""
     params = task.initial()
     first = task.answers(params, shares) if warm else None
     state = estimators.start(estimator, shares.shape[0], len(params), warm=first)
+    moments, M = optimizer.start(params.shape), shares.shape[1]
     for t in range(len(answered)):
         answers, remembered = task.answers(params, shares), state
         estimate, state = estimators.estimate(
             estimator, state, answers, answered[t], straggler_prob
         )
-        params = params - learning_rate * decay**t / shares.shape[1] * estimate
+        direction, moments = optimizer.direction(moments, estimate, M, constants)
+        params = params - learning_rate * decay**t / M * direction
         yield Round(answers, remembered, estimate, params)

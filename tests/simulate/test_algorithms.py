@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 from fedcommons import coding, estimators, sharing
 from fedcommons.errors import ArgumentError
 from fedcommons.simulate import batched, curve_runs, draws
-from fedcommons.simulate.algorithms import ALGORITHMS, Federation, gradient_code
+from fedcommons.simulate.algorithms import ALGORITHMS, Setup, gradient_code
 from fedcommons.simulate.algorithms.cyclic_repetition import matrix as cyclic
 from fedcommons.simulate.algorithms.fractional_repetition import matrix as fractional
 from fedcommons.simulate.curves import Curve
@@ -39,14 +39,12 @@ def curve(name: str, **options: object) -> Curve:
 
 def federation(
     n_clients: int, copies: int, *, seed: int = 0, n_examples: int = 12, c: float = 0.5
-) -> Federation:
+) -> Setup:
     rng = np.random.default_rng(seed)
     owner = rng.integers(0, n_clients, n_examples)
     shareable = rng.random(n_examples) < c
     placement = sharing.randomised(owner, shareable, copies, n_clients=n_clients, rng=rng)
-    return Federation(
-        owner, shareable, n_clients, copies, lambda: coding.equal_split(placement), rng
-    )
+    return Setup(owner, shareable, n_clients, copies, lambda: coding.equal_split(placement), rng)
 
 
 def results(blobs, *curves: Curve, **sizes: object) -> batched.RunResult:
@@ -95,11 +93,11 @@ def test_with_nobody_missing_and_one_full_step_it_is_gradient_descent(blobs, nam
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-@pytest.mark.parametrize("batch_size", [0, 3])
+@pytest.mark.parametrize("batch_size", [None, 3])
 def test_a_run_is_the_same_in_any_company(blobs, name, batch_size):
     algorithm = ALGORITHMS[name]
     if batch_size and not algorithm.batches:
-        with pytest.raises(ArgumentError, match="batch_size must be 0"):
+        with pytest.raises(ArgumentError, match="batch_size must be all"):
             curve(name, batch_size=batch_size)
         return
     steps = 3 if algorithm.several_steps else 1
@@ -193,7 +191,7 @@ def test_fedprox_pulls_back(blobs):
     one = curve("fedprox", local_steps=2, mu=0.5)
     params, start = np.ones((1, 2), np.float32), np.zeros((1, 2), np.float32)
     local = batched.Local(params, start, start, start, np.full((1, 1), 0.5, np.float32))
-    assert one.method.correction(local).tolist() == [[0.5, 0.5]]
+    assert one.procedure.correction(local).tolist() == [[0.5, 0.5]]
 
 
 def test_scaffold_keeps_its_books(blobs):
@@ -264,19 +262,31 @@ def test_a_shared_subset_goes_to_everybody_once():
         (dict(algorithm="fedsgd"), "algorithm must be one of coded_gd, coded_fedavg, fedavg"),
         (dict(local_steps=3), "local_steps must be 1 for coded_gd, got 3; coded_fedavg takes"),
         (dict(algorithm="cyclic_repetition", proportion=0.5, copies=2), "c must be 1 for cyclic"),
-        (dict(algorithm="fedavg", proportion=0.5, copies=2), "c and d must be 0 for fedavg"),
-        (dict(algorithm="hybrid", proportion=0.5, copies=2), "d must be 0 for hybrid"),
-        (dict(algorithm="scaffold", estimator="memory"), "code and estimator are not a choice"),
+        (
+            dict(algorithm="fedavg", proportion=0.5, copies=2),
+            "proportion must go with an algorithm that shares",
+        ),
+        (
+            dict(algorithm="hybrid", proportion=0.5, copies=2),
+            "copies must go with an algorithm that copies",
+        ),
+        (
+            dict(algorithm="scaffold", estimator="memory"),
+            "estimator must go with an algorithm with codes",
+        ),
         (
             dict(algorithm="coded_fedavg", code="owner-corrected", local_steps=2),
-            "local_steps must be 1 for the owner-corrected code",
+            "local_steps must be 1 for the code owner-corrected",
         ),
-        (dict(mu=0.1), "mu must go with fedprox, got coded_gd"),
+        (dict(mu=0.1), "mu must go with an algorithm that has it, such as fedprox, got 0.1"),
         (dict(mean_absence=2.0), "mean_absence must go with the markov stragglers"),
-        (dict(stragglers="markov", straggler_prob=0.5), "mean_absence must be finite and at least"),
+        (
+            dict(stragglers="markov", straggler_prob=0.5),
+            "mean_absence must be given for the markov stragglers",
+        ),
         (dict(stragglers="pareto"), "stragglers must be one of bernoulli, markov"),
         (dict(model="resnet"), "model must be one of softmax, mlp, cnn, or the import path"),
-        (dict(batch_size=-1), "batch_size must be an integer >= 0, got -1"),
+        (dict(batch_size=-1), "batch_size must be an integer >= 1, got -1"),
         (dict(local_steps=0), "local_steps must be an integer >= 1, got 0"),
         (dict(server_rate=0.0), "server_rate must be"),
         (

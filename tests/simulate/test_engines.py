@@ -14,7 +14,7 @@ from fedcommons.simulate.result import THEOREM2, THEORY
 from fedcommons.simulate.runner import _softmax_task
 from fedcommons.simulate.scoring import Evaluation
 from fedcommons.tasks import softmax
-from fedcommons.theory import lambdas, scalar_products, second_moment, variance_reduction
+from fedcommons.theory import lambdas, scalar_products, variance_reduction
 from tests.reference import loops, training
 
 SIZES = dict(n_clients=4, class_size=7, n_rounds=6, seed=3)
@@ -88,14 +88,6 @@ def test_exact_second_moment_is_the_mean_over_all_straggler_patterns(blobs):
             )
             total += prob * value @ value
         assert result.second_moment_exact[0, 0] == pytest.approx(total, rel=1e-9), curve
-
-
-def test_moment_coefficients_of_the_responder_average_need_equal_p():
-    average = estimators.responder_average
-    with pytest.raises(ArgumentError, match="must be the same for all clients"):
-        second_moment.moment_coefficients(average, [0.1, 0.2], 2)
-    alpha, beta = second_moment.moment_coefficients(average, 0.3, 1)
-    assert (alpha, beta.tolist()) == (0.0, [pytest.approx(0.7)])
 
 
 def test_theory_rows_are_the_theorys(blobs):

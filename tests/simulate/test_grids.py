@@ -154,8 +154,8 @@ def test_lines_say_how_unequal_their_clients_are(folder):
         ("mu = [0.1, 0.2]", "mu = []", "mu must have at least one value, got an empty list"),
         ("rounds = 4", "rounds = 4\ntune = 1", "tune must be true or false, got 1"),
         ("rounds = 4", "rounds = 4\ntune = true", "tune must have several values of learning_rate"),
-        ("class_size = 6", "class_size = 0", 'class_size must be an integer >= 1 or "all", got 0'),
-        ("rounds = 4", "rounds = 4\ntest_size = -1", "test_size must be an integer >= 0, got -1"),
+        ("class_size = 6", "class_size = 0", "class_size must be an integer >= 1, got 0"),
+        ("rounds = 4", "rounds = 4\ntest_size = -1", "test_size must be an integer >= 1, got -1"),
         ('model = "mlp"', 'model = "nowhere:net"', "model nowhere:net cannot be imported"),
         ("rounds = 4", 'rounds = 4\nengine = "primal"', "the primal engine and figures"),
         ("mu = [0.1, 0.2]\n", "", "mu must be given for fedprox, got none; 0 makes it fedavg"),
@@ -264,12 +264,12 @@ def test_the_digest_knows_models_blocks_and_test_sizes(folder):
 def test_test_size_is_a_part_of_the_test_set(folder):
     study = replace(load(folder, GRID), test_size=20)
     assert len(runner.study_data(study).y_test) == 20
-    assert len(runner.study_data(replace(study, test_size=0)).y_test) == 105
+    assert len(runner.study_data(replace(study, test_size=None)).y_test) == 105
 
 
 def test_all_examples_may_be_trained_on(folder):
     study = load(folder, GRID.replace("class_size = 6", 'class_size = "all"'))
-    assert study.class_size == 0
+    assert study.class_size is None
     small = replace(study, runs=1, rounds=1, figures=study.figures[:1])
     assert small.block_size == 1
     assert small.batched_curves == small.curves  # too many pairs for example space

@@ -130,7 +130,7 @@ def test_heterogeneity_has_its_expectation(sets, setting):
     differences = []
     for run, data in enumerate(sets):
         shared = draws.share(SETTINGS[setting], data.labels, 10, seed=1, run=run)
-        before, after, expected = draws.heterogeneity_of(shared, data.labels, 3)
+        before, after, expected = draws.heterogeneity_of(shared, data.labels, SETTINGS[setting])
         assert after < before
         differences.append(after - expected)
     mean, sem = mean_and_sem(differences)

@@ -195,7 +195,7 @@ def test_bad_containers_are_named(folder):
 def test_a_recording_of_other_clients_is_refused(folder):
     with pytest.raises(StudyError, match="clients must be the 4 of the trace"):
         load(folder, text=STUDY.replace("clients = 4", "clients = 5"))
-    with pytest.raises(StudyError, match="trace must be given with the recorded stragglers"):
+    with pytest.raises(StudyError, match="trace must be given for the recorded stragglers"):
         load(folder, text=STUDY.replace('trace = "TRACE"', ""))
 
 

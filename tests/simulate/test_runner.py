@@ -310,7 +310,7 @@ def test_foreign_folders_are_refused(study, tmp_path):
         run(study, tmp_path / "file" / "r")
     record = json.loads((tmp_path / "r" / "run.json").read_text())
     for change, message in (
-        ({"version": 99}, "must be results of version 1, got 99"),
+        ({"version": 99}, "must be results of version 2, got 99"),
         ({"format": "x"}, "is not a record of fedcommons results"),
     ):
         (tmp_path / "r" / "run.json").write_text(json.dumps({**record, **change}))

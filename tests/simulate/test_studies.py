@@ -122,7 +122,7 @@ def test_figures_and_lines_can_be_chosen():
         (
             "alpha = 0.5",
             "decay = 1.0",
-            "alpha must be > 0: the dirichlet partition needs it, got 0",
+            "alpha must be given for a partition with a concentration, such as dirichlet, got none",
         ),
         ("d = 2", "d = 2, assumed_p = 1.5", "assumed_p must be in [0, 1), got 1.5"),
         ('"dirichlet"', '"dirichlt"', "partition must be one of iid, single-class, dirichlet"),
@@ -136,7 +136,7 @@ def test_figures_and_lines_can_be_chosen():
             "engine must be one of example-space",
         ),
         ("d = 2", 'd = 2, estimator = "mean"', "estimator must be one of coded_sum, memory"),
-        ("d = 2", "d = 2, warm = true", "warm must go with the memory estimator"),
+        ("d = 2", "d = 2, warm = true", "warm must go with an estimator that remembers"),
         ("[[figure]]", "[figure]", "figures must be written as [[figure]]"),
         ('name = "one"', 'name = "../one"', "name must be 1 to 100 letters, digits"),
         ('name = "one"', 'name = "/tmp/one"', "name must be 1 to 100 letters, digits"),

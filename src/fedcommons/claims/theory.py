@@ -60,7 +60,7 @@ def theorem1(e: Evidence) -> Claim:
         return heterogeneity.theorem1(
             e.get("heterogeneity_before", curve),
             n_clients=e.study.clients,
-            class_size=e.study.class_size,
+            class_size=e.study.class_size or 0,
             proportion=c,
             copies=COPIES,
         )

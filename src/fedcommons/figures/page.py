@@ -151,7 +151,7 @@ def _section(
     study: Study, figure: Figure, figure_files: Mapping[str, str], table: pyarrow.Table
 ) -> str:
     index, anchor = study.figures.index(figure), _anchor(figure)
-    settings = dict.fromkeys(captions.setting(line.curve) for line in figure.lines)
+    settings = dict.fromkeys(line.curve.setting_words for line in figure.lines)
     option = next((name for name in reversed(settings) if name != "IID"), "IID")
     path = _escape(urllib.parse.quote(figure_files[figure.name]))
     static = f'<noscript><img src="{path}" alt="{_escape(figure.title)}"></noscript>'

@@ -128,7 +128,7 @@ def as_placed(
 
 
 def _check(sites: Sites, geometry: Geometry, code: str) -> None:
-    if code not in CODES:
+    if code not in CODES:  # what it buys is known of these alone
         raise ArgumentError(f"code must be one of {', '.join(CODES)}, got {code!r}")
     if len(geometry.norm2) != sites.n_classes:
         raise ArgumentError(

@@ -17,10 +17,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import block_diag, csr_array
 
-from fedcommons import estimators
 from fedcommons.batches import batches
 from fedcommons.checks import BoolArray, FloatArray, IntArray
 from fedcommons.datasets import Dataset
+from fedcommons.estimators import ESTIMATORS
+from fedcommons.optimizers import OPTIMIZERS, Constants, State
 from fedcommons.simulate import curve_runs, draws, local_steps, models
 from fedcommons.simulate.algorithms import Local
 from fedcommons.simulate.curve_runs import Block, CurveRun, kind_of
@@ -35,12 +36,14 @@ CLASS_SIZES_IN_BLOCK = 1200  # in all curves of a block: work enough to be fast
 NUMBERS_AT_ONCE = 1 << 20  # parameters of the models that are scored together
 
 
-def block_size(n_curves: int, class_size: int) -> int:
-    """How many runs are computed together: fewer if a run is work enough. 0 is the whole dataset.
+def block_size(n_curves: int, class_size: int | None) -> int:
+    """How many runs are computed together: fewer if a run is work enough.
+
+    `class_size` is None for the whole dataset.
 
     1 without any curves for this engine.
     """
-    if n_curves == 0 or class_size == 0:
+    if n_curves == 0 or class_size is None:
         return 1
     return next((n for n in BLOCKS if n * n_curves * class_size <= CLASS_SIZES_IN_BLOCK), 1)
 
@@ -48,8 +51,7 @@ def block_size(n_curves: int, class_size: int) -> int:
 def remembered_bytes(curves: Sequence[Curve], n_runs: int, n_clients: int, n_params: int) -> int:
     """What the curves of one model remember of every client while a block is computed."""
     states = sum(
-        estimators.ESTIMATORS[c.estimator].remembers + (c.method.next_state is not None)
-        for c in curves
+        ESTIMATORS[c.estimator].remembers + (c.procedure.next_state is not None) for c in curves
     )
     return states * n_runs * n_clients * n_params * np.dtype(np.float32).itemsize
 
@@ -136,8 +138,17 @@ class _Training:
         self.decay = np.array([c.decay for c in curves])
         self.server_rate = np.array([c.server_rate for c in curves])
         self.mu = np.array([c.mu for c in curves], np.float32)
-        kind, _, self.n_steps, self.batch_size, self.remembers, self.n_rows = kind_of(group[0])
-        self.method = curves[0].method
+        kind, _, self.n_steps, batch_size, self.remembers, self.n_rows, name = kind_of(group[0])
+        self.batch_size = batch_size or None
+        self.optimizer = OPTIMIZERS[name]
+        self.moments: State = ()
+        self.constants = Constants(
+            *(
+                np.array([getattr(c, field) for c in curves], np.float32)[:, None]
+                for field in ("server_momentum", "second_momentum", "adaptivity")
+            )
+        )
+        self.procedure = curves[0].procedure
         self.step = self._one_sum if kind == "sum" else self._by_clients
         if kind == "sum":
             self.held = block_diag([e.held.T for e in group], format="csr")  # (E M, sum of N')
@@ -152,7 +163,7 @@ class _Training:
         yield params
         for t in range(moments.shape[1]):
             estimate, step = self._estimate(t, params)
-            params = params - step[:, None] * estimate
+            params = params - step[:, None] * self._direction(estimate)
             moments[:, t] = self.model.norms2(estimate, self.runs)
             finite[:, t + 1] = np.isfinite(params).all(axis=1)
             if t + 1 == moments.shape[1]:
@@ -173,6 +184,14 @@ class _Training:
         rates = (self.rate * self.decay**t).astype(np.float32)
         step = (rates * self.server_rate / self.block.n_examples).astype(np.float32)
         return self.step(t, params, rates), step
+
+    def _direction(self, estimate: Float32) -> Float32:
+        """M times what the server's optimizer makes of the mean gradient: (E, P)."""
+        if not self.moments:
+            self.moments = self.optimizer.start(estimate.shape, estimate.dtype)
+        M = self.block.n_examples
+        found, self.moments = self.optimizer.direction(self.moments, estimate, M, self.constants)
+        return np.asarray(found, np.float32)
 
     def _one_sum(self, t: int, params: Float32, _rates: Float32) -> Float32:
         """sum_j (sum_i u_i b_ij) g_j in one pass over each run's examples."""
@@ -203,7 +222,7 @@ class _Training:
         E, P = params.shape
         if t == 0:
             self._begin(params, rates)
-        members = [(e, int(i)) for e in range(E) for i in np.flatnonzero(self.group[e].fresh[t])]
+        members = [(e, int(i)) for e in range(E) for i in np.flatnonzero(self._asked(e, t))]
         at = np.array(members, np.int64).reshape(-1, 2)
         estimate = np.zeros((E, P), np.float32)
         if self.remembers:
@@ -217,19 +236,35 @@ class _Training:
             u = np.array([self.group[a].fresh[t, b] for a, b in zip(e, i, strict=True)])
             estimate += _into(e, u, E) @ answers
             if self.remembers:
-                self.memory[e, i] = answers
-            if self.method.next_state is not None:
+                self._remember(t, e, i, answers)
+            if self.procedure.next_state is not None:
                 local = self._local(params[e], params[e], e, i)
-                after = self.method.next_state(local, total, self.n_steps)
+                after = self.procedure.next_state(local, total, self.n_steps)
                 new_common += _into(e, sizes / self.block.n_examples, E) @ (after - self.own[e, i])
                 self.own[e, i] = after
         self.common = new_common
         return estimate
 
+    def _asked(self, e: int, t: int) -> BoolArray:
+        """Whose answer is used in a round, now or by what is remembered of it: (N',)."""
+        moves = self.group[e].moves
+        used = self.group[e].fresh[t] != 0
+        return used if moves is None else used | (moves[t] != 0)
+
+    def _remember(self, t: int, e: IntArray, i: IntArray, answers: Float32) -> None:
+        rate = np.array([self._move(a, t, b) for a, b in zip(e, i, strict=True)], np.float32)
+        known = self.memory[e, i]
+        whole = (rate == 1)[:, None]
+        self.memory[e, i] = np.where(whole, answers, known + rate[:, None] * (answers - known))
+
+    def _move(self, e: int, t: int, client: int) -> float:
+        moves = self.group[e].moves
+        return 0.0 if moves is None else float(moves[t, client])
+
     def _begin(self, params: Float32, rates: Float32) -> None:
         E, P = params.shape
         self.sizes = np.stack([np.diff(e.held.indptr) for e in self.group]).astype(np.float32)
-        if self.method.next_state is not None:
+        if self.procedure.next_state is not None:
             self.own = np.zeros((E, self.n_rows, P), np.float32)
             self.common = np.zeros((E, P), np.float32)
         if self.remembers:
@@ -246,7 +281,7 @@ class _Training:
         if self.batch_size:
             rngs = [self.block.batches(self.group[e], t, int(i)) for e, i in at]
         correction: Callable[[Float32, Float32, IntArray], Float32] | None = None
-        if (correct := self.method.correction) is not None:
+        if (correct := self.procedure.correction) is not None:
 
             def correction(now: Float32, start: Float32, which: IntArray) -> Float32:
                 return correct(self._local(now, start, *at[which].T))
@@ -264,7 +299,7 @@ class _Training:
         )
 
     def _local(self, params: Float32, start: Float32, e: IntArray, i: IntArray) -> Local:
-        stateful = self.method.next_state is not None
+        stateful = self.procedure.next_state is not None
         own = self.own[e, i] if stateful else start[:0]
         common = self.common[e] if stateful else start[:0]
         return Local(params, start, own, common, self.mu[e, None])

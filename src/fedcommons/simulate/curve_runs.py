@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from fedcommons import coding, estimators, partition
+from fedcommons import coding, partition
 from fedcommons.checks import FloatArray, IntArray
+from fedcommons.estimators import ESTIMATORS, Arrivals
 from fedcommons.placement import Placement
 from fedcommons.simulate import draws, local_steps
-from fedcommons.simulate.algorithms import Federation
+from fedcommons.simulate.algorithms import Setup
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.local_steps import HeldExamples
 from fedcommons.simulate.models import OnExamples
@@ -33,6 +34,7 @@ class CurveRun:
         place: the curve's place among the curves.
         held: (N', M) loss weights; float64, since weights of answers may be large.
         fresh, remembered: (T, N') weights of answers.
+        moves: (T, N') how far what is remembered moves towards an answer; None if nothing is.
     """
 
     curve: Curve
@@ -41,6 +43,7 @@ class CurveRun:
     held: csr_array
     fresh: FloatArray
     remembered: FloatArray
+    moves: FloatArray | None
 
     def holds(self, client: int) -> HeldExamples:
         row = slice(self.held.indptr[client], self.held.indptr[client + 1])
@@ -64,12 +67,17 @@ class Block:
 def kind_of(curve_run: CurveRun) -> tuple[Any, ...]:
     """What curve runs that are trained together have in common."""
     c = curve_run.curve
-    remembers = estimators.ESTIMATORS[c.estimator].remembers
-    stateful = c.method.next_state is not None
+    remembers = ESTIMATORS[c.estimator].remembers
+    batch_size = c.batch_size or 0  # for sorting
+    stateful = c.procedure.next_state is not None
     if c.local_steps == 1 and not remembers and not stateful:
-        return ("sum", "", 1, c.batch_size, False, 0)
-    correction = c.algorithm if c.method.correction else ""
-    return ("clients", correction, c.local_steps, c.batch_size, remembers, curve_run.held.shape[0])
+        return ("sum", "", 1, batch_size, False, 0, c.server_optimizer)
+    correction = c.algorithm if c.procedure.correction else ""
+    n_rows = curve_run.held.shape[0]
+    return (
+        *("clients", correction, c.local_steps, batch_size),
+        *(remembers, n_rows, c.server_optimizer),
+    )
 
 
 def make_curve_run(
@@ -97,7 +105,7 @@ def make_curve_run(
             owner_share=w,
         )
 
-    federation = Federation(
+    setup = Setup(
         shared.owner,
         shared.shareable,
         n_clients,
@@ -105,15 +113,17 @@ def make_curve_run(
         shares,
         stream(seed, "algorithm", curve.algorithm, number),
     )
-    held = csr_array(curve.method.hold(federation))
+    held = csr_array(curve.procedure.hold(setup))
     answered = draws.answered(curve, n_rounds, n_clients, seed=seed, run=number)
-    weights = curve.method.weigh(
-        estimators.ESTIMATORS[curve.estimator],
-        held,
-        answered,
-        curve.server_probs(n_clients),
-    )
-    return CurveRun(curve, run, place, held, weights.fresh, weights.remembered)
+    estimator = ESTIMATORS[curve.estimator]
+    weights = curve.procedure.weigh(estimator, held, answered, curve.server_probs(n_clients))
+    moves = None
+    if estimator.remembers:
+        arrivals = Arrivals.now_or_never(answered)
+        moves = (
+            answered.astype(np.float64) if estimator.moves is None else estimator.moves(arrivals)
+        )
+    return CurveRun(curve, run, place, held, weights.fresh, weights.remembered, moves)
 
 
 def owner_share(model: OnExamples, start: Float32, run: int, placement: Placement) -> FloatArray:
@@ -156,8 +166,8 @@ def heterogeneity(
 ) -> tuple[float, float, float]:
     """As `draws.heterogeneity_of`; what is held decides where sharing is not the paper's."""
     curve = curve_run.curve
-    found = draws.heterogeneity_of(shared, labels, curve.copies)
-    if curve.method.sharing in ("none", "proportion-and-copies"):
+    found = draws.heterogeneity_of(shared, labels, curve)
+    if curve.procedure.sharing in ("none", "proportion-and-copies"):
         return found
     held = curve_run.held[: shared.placement.n_clients]
     client = np.repeat(np.arange(held.shape[0]), np.diff(held.indptr))

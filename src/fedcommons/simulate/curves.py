@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,101 +14,345 @@ from fedcommons.checks import FloatArray
 from fedcommons.coding import CODES
 from fedcommons.errors import ArgumentError
 from fedcommons.estimators import ESTIMATORS
-from fedcommons.simulate import models, recordings
+from fedcommons.methods import Method
+from fedcommons.optimizers import OPTIMIZERS, Constants
+from fedcommons.partition import PARTITIONS
+from fedcommons.sharing import SCHEMES
+from fedcommons.simulate import models, recordings, settings
 from fedcommons.simulate.algorithms import ALGORITHMS, Algorithm
+from fedcommons.simulate.algorithms.algorithm import estimated
+from fedcommons.simulate.settings import Setting, Values
 from fedcommons.stragglers import Bernoulli, Markov, StragglerModel
 
-PARTITIONS = ("iid", "single-class", "dirichlet")
 STRAGGLERS = ("bernoulli", "markov", "recorded")
-AS_IT_IS = -1.0  # the server's idea of p is p
+
+
+def _probability(name: str, value: object) -> None:
+    if checks.real(name, value, low=0) >= 1:
+        raise ArgumentError(f"{name} must be in [0, 1), got {value}")
+
+
+def _one_of(options: tuple[str, ...], name: str, value: object) -> None:
+    if value not in options:
+        raise ArgumentError(f"{name} must be one of {', '.join(options)}, got {value!r}")
+
+
+def _size(name: str, value: object) -> None:
+    if value is not None:
+        checks.integer(name, value, low=1)
+
+
+def _algorithm(values: Values) -> Algorithm:
+    return ALGORITHMS[values["algorithm"]]
+
+
+def _estimates(values: Values) -> bool:
+    """Whether the code and the estimator are the study's choice."""
+    return _algorithm(values).estimators
+
+
+def _copies(values: Values) -> bool:
+    return _algorithm(values).sharing not in ("none", "proportion")
+
+
+def _assumes_p(values: Values) -> bool:
+    """Whether it matters which p the server assumes."""
+    algorithm = _algorithm(values)
+    splits = algorithm.estimators and CODES[values["code"]].needs_p
+    scales = algorithm.weigh is estimated and ESTIMATORS[values["estimator"]].needs_p
+    return splits or scales
+
+
+def _optimizer_uses(constant: str, values: Values) -> bool:
+    return constant in OPTIMIZERS[values["server_optimizer"]].constants
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
     """One setting of everything that may differ between the lines of a figure.
 
-    Attributes:
-        partition: how labels fall on clients: iid, single-class or dirichlet.
-        alpha: the concentration of a Dirichlet partition, else 0.
-        straggler_prob: p, of all clients or their mean.
-        proportion: c.
-        copies: d.
-        code: equal-split (the paper's), reliability-split or owner-corrected.
-        estimator: coded_sum (the paper's), memory, responder_average or wait_for_all.
-        warm: whether memory starts from everybody's answer at the initial model.
-        learning_rate: eta in the first round.
-        decay: its factor from one round to the next.
-        stragglers: bernoulli (the paper's), markov, or recorded.
-        mean_absence: rounds that an absence lasts on average, of markov, else 0.
-        assumed_prob: the p that the server assumes, if it is wrong about it.
-        algorithm: one of `ALGORITHMS`; coded_gd is the paper's.
-        model: softmax (the paper's), mlp, cnn, or the import path of a torch module.
-        local_steps: steps that a client takes in a round.
-        batch_size: examples of a client in a step; 0 is all of them.
-        server_rate: factor of the server's step.
-        mu: how strongly fedprox pulls towards the server's model, else 0.
-        prob_spread: how far the p_i of the first and the last client are from p.
-        trace: the file of recorded absences, else empty.
-        trace_digest: of its content, once it has been read.
+    What a study file calls each field, what it may be, when it has a use and how it is worded
+    stands beside it (`settings.Setting`).
     """
 
-    partition: str
-    alpha: float = 0.0
-    straggler_prob: float = 0.0
-    proportion: float = 0.0
-    copies: int = 0
-    code: str = "equal-split"
-    estimator: str = "coded_sum"
-    warm: bool = False
-    learning_rate: float = 0.1
-    decay: float = 0.97
-    stragglers: str = "bernoulli"
-    mean_absence: float = 0.0
-    assumed_prob: float = AS_IT_IS
-    algorithm: str = "coded_gd"
-    model: str = "softmax"
-    local_steps: int = 1
-    batch_size: int = 0
-    server_rate: float = 1.0
-    mu: float = 0.0
-    prob_spread: float = 0.0
-    trace: str = ""
-    trace_digest: str = ""
+    # How labels fall on clients: iid, single-class, dirichlet, or somebody else's.
+    partition: str = Setting(
+        "partition",
+        settings.named_in(PARTITIONS),
+        of_paper=True,
+        rank=1,
+        tells=lambda curve: curve.setting_words,
+        caption=lambda curve: curve.setting_words,
+    ).field()
+    # The concentration of a partition that has one, as Dirichlet's.
+    alpha: float = Setting(
+        "alpha",
+        checks.positive,
+        lambda values: PARTITIONS[values["partition"]].needs_alpha,
+        "a partition with a concentration, such as dirichlet",
+        needed=True,
+        of_paper=True,
+    ).field(0.0)
+    # p, of all clients or their mean.
+    straggler_prob: float = Setting(
+        "p",
+        _probability,
+        of_paper=True,
+        rank=99,
+        tells=lambda curve: f"p = {curve.straggler_prob:g}",
+    ).field(0.0)
+    # c.
+    proportion: float = Setting(
+        "c",
+        partial(checks.real, low=0, high=1),
+        lambda values: _algorithm(values).sharing != "none",
+        "an algorithm that shares examples",
+        of_paper=True,
+        rank=3,
+        label=lambda curve: curve.sharing_words,
+        tells=lambda curve: f"c = {curve.proportion:g}",
+        caption=lambda curve: curve.sharing_caption,
+    ).field(0.0)
+    # d.
+    copies: int = Setting(
+        "d",
+        partial(checks.integer, low=0),
+        _copies,
+        "an algorithm that copies examples to some others",
+        of_paper=True,
+        rank=4,
+        tells=lambda curve: f"d = {curve.copies}",
+    ).field(0)
+    code: str = Setting(
+        "code",
+        settings.named_in(CODES),
+        _estimates,
+        "an algorithm with codes and estimators, coded_gd or coded_fedavg",
+        of_paper=True,
+        rank=6,
+        label=lambda curve: "" if curve.code == "equal-split" else short_name(curve.code),
+        tells=lambda curve: short_name(curve.code),
+        caption=lambda curve: CODES[curve.code].caption,
+    ).field("equal-split")
+    estimator: str = Setting(
+        "estimator",
+        settings.named_in(ESTIMATORS),
+        _estimates,
+        "an algorithm with codes and estimators, coded_gd or coded_fedavg",
+        of_paper=True,
+        rank=7,
+        label=lambda curve: "" if curve.estimator == "coded_sum" else spoken(curve.estimator),
+        tells=lambda curve: spoken(curve.estimator),
+        caption=lambda curve: ESTIMATORS[curve.estimator].caption,
+    ).field("coded_sum")
+    # Whether memory starts from everybody's answer at the initial model.
+    warm: bool = Setting(
+        "warm",
+        checks.boolean,
+        lambda values: _estimates(values) and ESTIMATORS[values["estimator"]].remembers,
+        "an estimator that remembers, such as memory",
+        of_paper=True,
+        rank=8,
+        label=lambda curve: "warm" if curve.warm else "",
+        tells=lambda curve: "warm" if curve.warm else "cold",
+    ).field(False)
+    # eta in the first round.
+    learning_rate: float = Setting(
+        "learning_rate",
+        partial(checks.real, low=0),
+        of_paper=True,
+        rank=31,
+        label=lambda curve: f"η {curve.learning_rate:g}",
+        tells=lambda curve: f"η = {curve.learning_rate:g}",
+    ).field(0.1)
+    # The factor of eta from one round to the next.
+    decay: float = Setting(
+        "decay",
+        partial(checks.real, low=0),
+        of_paper=True,
+        rank=32,
+        label=lambda curve: f"decay {curve.decay:g}",
+        tells=lambda curve: f"decay = {curve.decay:g}",
+    ).field(0.97)
+    # Bernoulli, as in the paper; markov; or recorded.
+    stragglers: str = Setting(
+        "stragglers", partial(_one_of, STRAGGLERS), rank=9, tells=lambda curve: curve.stragglers
+    ).field("bernoulli")
+    # Rounds that an absence of markov lasts on average.
+    mean_absence: float = Setting(
+        "mean_absence",
+        partial(checks.real, low=1),
+        lambda values: values["stragglers"] == "markov",
+        "the markov stragglers",
+        needed=True,
+        rank=25,
+        tells=lambda curve: f"absences of {curve.mean_absence:g}",
+        caption=lambda curve: (
+            f"absences of {curve.mean_absence:g} rounds on average" if curve.mean_absence else ""
+        ),
+    ).field(0.0)
+    # The p that the server assumes, if it is wrong about it; None if it knows the p_i.
+    assumed_prob: float | None = Setting(
+        "assumed_p",
+        _probability,
+        _assumes_p,
+        "an estimator or a code that needs p",
+        rank=36,
+        label=lambda curve: curve.assumed_words,
+        tells=lambda curve: curve.assumed_words or "known p",
+        caption=lambda curve: (
+            "" if curve.assumed_prob is None else f"the server takes p for {curve.assumed_prob:g}"
+        ),
+    ).field(None)
+    algorithm: str = Setting(
+        "algorithm",
+        settings.named_in(ALGORITHMS),
+        rank=2,
+        label=lambda curve: spoken(curve.algorithm),
+        tells=lambda curve: short_name(curve.algorithm),
+        caption=lambda curve: (
+            ""
+            if curve.algorithm == "coded_gd"
+            else f"{short_name(curve.algorithm)} ({curve.procedure.source})"
+        ),
+    ).field("coded_gd")
+    # softmax, as in the paper; mlp; cnn; or the import path of a torch module.
+    model: str = Setting(
+        "model",
+        lambda _name, value: models.check_name(value),
+        rank=21,
+        tells=lambda curve: curve.model,
+        caption=lambda curve: "" if curve.model == "softmax" else f"model {curve.model}",
+    ).field("softmax")
+    # Steps that a client takes in a round.
+    local_steps: int = Setting(
+        "local_steps",
+        partial(checks.integer, low=1),
+        rank=22,
+        label=lambda curve: f"steps {curve.local_steps}" if curve.procedure.several_steps else "",
+        tells=lambda curve: f"{curve.local_steps} local steps",
+        caption=lambda curve: f"{curve.local_steps} local steps" if curve.local_steps > 1 else "",
+    ).field(1)
+    # Examples of a client in a step; None for all of them.
+    batch_size: int | None = Setting(
+        "batch_size",
+        _size,
+        may_be_all=True,
+        rank=23,
+        label=lambda curve: f"batch {curve.batch_size}" if curve.batch_size else "full batch",
+        tells=lambda curve: (
+            f"batches of {curve.batch_size}" if curve.batch_size else "full batches"
+        ),
+        caption=lambda curve: f"batches of {curve.batch_size}" if curve.batch_size else "",
+    ).field(None)
+    # The factor of the server's step.
+    server_rate: float = Setting(
+        "server_rate",
+        checks.positive,
+        rank=33,
+        label=lambda curve: f"server rate {curve.server_rate:g}",
+        tells=lambda curve: f"server’s rate {curve.server_rate:g}",
+    ).field(1.0)
+    # How strongly fedprox pulls towards the server's model.
+    mu: float = Setting(
+        "mu",
+        partial(checks.real, low=0),
+        lambda values: "mu" in _algorithm(values).uses,
+        "an algorithm that has it, such as fedprox",
+        to_be_written="0 makes it fedavg",
+        rank=34,
+        label=lambda curve: f"μ {curve.mu:g}" if "mu" in curve.procedure.uses else "",
+        tells=lambda curve: f"μ = {curve.mu:g}",
+        caption=lambda curve: f"μ = {curve.mu:g}" if curve.mu else "",
+    ).field(0.0)
+    # How far the p_i of the first and the last client are from p.
+    prob_spread: float = Setting(
+        "p_spread",
+        partial(checks.real, low=0),
+        lambda values: values["stragglers"] != "recorded",
+        "stragglers that are drawn",
+        rank=35,
+        label=lambda curve: f"p ± {curve.prob_spread:g}" if curve.prob_spread else "",
+        tells=lambda curve: f"p ± {curve.prob_spread:g}" if curve.prob_spread else "the same p",
+        caption=lambda curve: (
+            f"clients’ p spread over ± {curve.prob_spread:g}" if curve.prob_spread else ""
+        ),
+    ).field(0.0)
+    # The file of recorded absences.
+    trace: str = Setting(
+        "trace",
+        applies=lambda values: values["stragglers"] == "recorded",
+        belongs_to="the recorded stragglers",
+        needed=True,
+        rank=26,
+        tells=lambda curve: f"absences of {Path(curve.trace).name}" if curve.trace else "drawn",
+        caption=lambda curve: (
+            f"absences as recorded in {Path(curve.trace).name}" if curve.trace else ""
+        ),
+    ).field("")
+    # The digest of its content, once it has been read.
+    trace_digest: str = Setting(None).field("")
+    # Who gets the copies: randomised, as in the paper; per-client; or optimal.
+    scheme: str = Setting(
+        "scheme",
+        settings.named_in(SCHEMES),
+        lambda values: _algorithm(values).sharing == "proportion-and-copies",
+        "an algorithm that copies a proportion of the examples, coded_gd or coded_fedavg",
+        rank=5,
+        label=lambda curve: "" if curve.scheme == "randomised" else short_name(curve.scheme),
+        tells=lambda curve: f"{short_name(curve.scheme)} sharing",
+        caption=lambda curve: SCHEMES[curve.scheme].caption,
+    ).field("randomised")
+    # How the server steps: sgd, as in the paper; momentum; adam; or yogi.
+    server_optimizer: str = Setting(
+        "server_optimizer",
+        settings.named_in(OPTIMIZERS),
+        rank=10,
+        label=lambda curve: (
+            "" if curve.server_optimizer == "sgd" else spoken(curve.server_optimizer)
+        ),
+        tells=lambda curve: spoken(curve.server_optimizer),
+        caption=lambda curve: OPTIMIZERS[curve.server_optimizer].caption,
+    ).field("sgd")
+    # Its constants: beta_1, beta_2 and tau.
+    server_momentum: float = Setting(
+        "server_momentum",
+        _probability,
+        partial(_optimizer_uses, "momentum"),
+        "a server optimizer with momentum",
+        rank=37,
+        label=lambda curve: f"β₁ {curve.server_momentum:g}",
+        tells=lambda curve: f"β₁ = {curve.server_momentum:g}",
+    ).field(0.9)
+    second_momentum: float = Setting(
+        "second_momentum",
+        _probability,
+        partial(_optimizer_uses, "second_momentum"),
+        "an adaptive server optimizer, adam or yogi",
+        rank=38,
+        label=lambda curve: f"β₂ {curve.second_momentum:g}",
+        tells=lambda curve: f"β₂ = {curve.second_momentum:g}",
+    ).field(0.99)
+    adaptivity: float = Setting(
+        "adaptivity",
+        checks.positive,
+        partial(_optimizer_uses, "adaptivity"),
+        "an adaptive server optimizer, adam or yogi",
+        rank=39,
+        label=lambda curve: f"τ {curve.adaptivity:g}",
+        tells=lambda curve: f"τ = {curve.adaptivity:g}",
+    ).field(1e-3)
 
     def __post_init__(self) -> None:
-        for name in VALUES:
-            if getattr(self, name) != WITHOUT.get(name):
-                check_value(name, getattr(self, name))
-        if self.partition == "dirichlet":
-            if not self.alpha:
-                raise ArgumentError("alpha must be > 0: the dirichlet partition needs it, got 0")
-        elif self.alpha != 0:
-            raise ArgumentError(f"alpha must go with the dirichlet partition, got {self.alpha}")
-        if self.warm and not ESTIMATORS[self.estimator].remembers:
-            raise ArgumentError(f"warm must go with the memory estimator, got {self.estimator}")
-
-        if self.mu and self.algorithm != "fedprox":
-            raise ArgumentError(f"mu must go with fedprox, got {self.algorithm}")
-        self._check_stragglers()
+        settings.check(Curve, self.values())
+        _ = self.method  # has rules of its own
         self._check_algorithm()
-
-    def _check_stragglers(self) -> None:
-        if (self.stragglers == "recorded") != bool(self.trace):
-            raise ArgumentError(
-                "trace must be given with the recorded stragglers, and only there, got "
-                f"{self.trace!r} with {self.stragglers}"
-            )
-        if self.stragglers != "markov" and self.mean_absence != 0:
-            raise ArgumentError(
-                f"mean_absence must go with the markov stragglers, got {self.mean_absence}"
-            )
-        if self.stragglers == "recorded":
-            if self.prob_spread:
-                raise ArgumentError(
-                    f"p_spread must be 0 with the recorded stragglers, got {self.prob_spread:g}"
-                )
-        else:
+        if self.stragglers != "recorded":
             self._check_probs()
+
+    def values(self) -> dict[str, Any]:
+        """The fields by name."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
     def _check_probs(self) -> None:
         lowest, highest = self.client_probs(2)
@@ -121,41 +364,38 @@ class Curve:
         self.straggler_model(2)
 
     def _check_algorithm(self) -> None:
-        method, name = self.method, self.algorithm
-        if not method.several_steps and self.local_steps > 1:
+        procedure, name = self.procedure, self.algorithm
+        if not procedure.several_steps and self.local_steps > 1:
             other = "; coded_fedavg takes several" if name == "coded_gd" else ""
             raise ArgumentError(f"local_steps must be 1 for {name}, got {self.local_steps}{other}")
-        if self.code == "owner-corrected" and self.local_steps > 1:
-            raise ArgumentError(
-                "local_steps must be 1 for the owner-corrected code: its negative weights are "
-                f"unsafe with several steps, got {self.local_steps}"
-            )
-        if not method.batches and self.batch_size:
-            raise ArgumentError(
-                f"batch_size must be 0 (all examples) for {name}, got {self.batch_size}"
-            )
-        if method.sharing == "everything" and self.proportion != 1:
+        if not procedure.batches and self.batch_size:
+            raise ArgumentError(f"batch_size must be all for {name}, got {self.batch_size}")
+        if procedure.sharing == "everything" and self.proportion != 1:
             raise ArgumentError(
                 f"c must be 1 for {name}, which replicates all data, got {self.proportion:g}"
             )
-        if method.sharing == "none" and (self.proportion or self.copies):
-            raise ArgumentError(
-                f"c and d must be 0 for {name}, which shares nothing, got {self.proportion:g} and "
-                f"{self.copies}"
-            )
-        if method.sharing == "proportion" and self.copies:
-            raise ArgumentError(
-                f"d must be 0 for {name}: what is shared goes to all that use it, got {self.copies}"
-            )
-        if not method.estimators and (self.code, self.estimator) != ("equal-split", "coded_sum"):
-            raise ArgumentError(
-                f"code and estimator are not a choice for {name}, "
-                f"got {self.code} and {self.estimator}"
-            )
 
     @property
-    def method(self) -> Algorithm:
+    def method(self) -> Method:
+        """What a federation would have to be told to train so."""
+        return Method(
+            self.code,
+            self.estimator,
+            self.warm,
+            self.local_steps,
+            self.batch_size,
+            self.server_optimizer,
+        )
+
+    @property
+    def procedure(self) -> Algorithm:
+        """The algorithm itself."""
         return ALGORITHMS[self.algorithm]
+
+    @property
+    def constants(self) -> Constants:
+        """Of the server's optimizer."""
+        return Constants(self.server_momentum, self.second_momentum, self.adaptivity)
 
     def client_probs(self, n_clients: int) -> FloatArray:
         """p_i, evenly spread around p in the order of the clients, or as recorded: (N,)."""
@@ -172,25 +412,26 @@ class Curve:
             return Markov(probs, self.mean_absence)
         return Bernoulli(probs)
 
-    @property
-    def server_prob(self) -> float:
-        """The p, of all clients or their mean, that the server scales answers by."""
-        return self.straggler_prob if self.assumed_prob == AS_IT_IS else self.assumed_prob
-
     def server_probs(self, n_clients: int) -> FloatArray:
         """The p_i that the server scales answers by: (N,)."""
-        if self.assumed_prob == AS_IT_IS:
+        if self.assumed_prob is None:
             return self.client_probs(n_clients)
         return np.full(n_clients, self.assumed_prob)
 
     @property
     def in_example_space(self) -> bool:
         """Whether the example-space engine can train it: the paper's model and algorithm."""
-        papers = ("softmax", "coded_gd", 0, 1.0)
-        if (self.model, self.algorithm, self.batch_size, self.server_rate) != papers:
+        papers = ("softmax", "coded_gd", None, 1.0, "sgd")
+        if papers != (
+            self.model,
+            self.algorithm,
+            self.batch_size,
+            self.server_rate,
+            self.server_optimizer,
+        ):
             return False
         same_p = not self.prob_spread and self.stragglers != "recorded"
-        return self.assumed_prob == AS_IT_IS and same_p
+        return self.assumed_prob is None and same_p
 
     @property
     def key(self) -> str:
@@ -200,72 +441,52 @@ class Curve:
         """
         left_out = "trace" if self.trace_digest else ""
         return " ".join(
-            f"{field.name}={getattr(self, field.name)}"
-            for field in fields(self)
-            if field.name in PAPER_FIELDS
-            or (getattr(self, field.name) != field.default and field.name != left_out)
+            f"{one.name}={getattr(self, one.name)}"
+            for one in fields(self)
+            if settings.setting_of(one).of_paper
+            or (getattr(self, one.name) != one.default and one.name != left_out)
         )
 
     def as_row(self) -> dict[str, Any]:
         """The columns that describe the curve in a table."""
-        row = asdict(self)
-        row["p"], row["c"], row["d"] = (
-            row.pop("straggler_prob"),
-            row.pop("proportion"),
-            row.pop("copies"),
-        )
-        row["assumed_p"], row["p_spread"] = row.pop("assumed_prob"), row.pop("prob_spread")
-        row["trace"] = Path(row["trace"]).name
-        del row["trace_digest"]
-        return row
+        row = {key: getattr(self, name) for key, name in settings.keys(Curve).items()}
+        return {**row, "trace": Path(self.trace).name}
+
+    # Words
+
+    @property
+    def setting_words(self) -> str:
+        return PARTITIONS[self.partition].caption.format(alpha=self.alpha)
+
+    @property
+    def sharing_words(self) -> str:
+        """What is shared, for a label."""
+        if self.procedure.sharing == "none":
+            return ""
+        if self.procedure.sharing == "proportion":
+            return f"c = {self.proportion:g}"
+        if not (self.proportion and self.copies):
+            return "no sharing"
+        return f"({self.proportion:g}, {self.copies})"
+
+    @property
+    def sharing_caption(self) -> str:
+        """What is shared, in full."""
+        if self.copies and self.proportion:
+            return f"c = {self.proportion:g}, d = {self.copies}"
+        if self.proportion and self.procedure.sharing == "proportion":
+            return f"c = {self.proportion:g}"
+        return "" if ESTIMATORS[self.estimator].needs_everybody else "no sharing"
+
+    @property
+    def assumed_words(self) -> str:
+        return "" if self.assumed_prob is None else f"p taken for {self.assumed_prob:g}"
 
 
-def check_value(name: str, value: object) -> None:
-    """Refuse what a field can never have, whatever the others are."""
-    rule = VALUES[name]
-    if callable(rule):
-        rule(name, value)
-    elif value not in rule:
-        raise ArgumentError(f"{name} must be one of {', '.join(rule)}, got {value!r}")
+def short_name(name: str) -> str:
+    """A part's name without the module that somebody else's comes from."""
+    return name.rpartition(":")[2]
 
 
-def _probability(name: str, value: object) -> None:
-    if checks.real(name, value, low=0) >= 1:
-        raise ArgumentError(f"{name} must be in [0, 1), got {value}")
-
-
-VALUES: dict[str, tuple[str, ...] | Callable[[str, Any], object]] = {  # options, or a check
-    "partition": PARTITIONS,
-    "alpha": checks.positive,
-    "straggler_prob": _probability,
-    "prob_spread": partial(checks.real, low=0),
-    "proportion": partial(checks.real, low=0, high=1),
-    "copies": partial(checks.integer, low=0),
-    "code": tuple(CODES),
-    "estimator": tuple(ESTIMATORS),
-    "learning_rate": partial(checks.real, low=0),
-    "decay": partial(checks.real, low=0),
-    "stragglers": STRAGGLERS,
-    "mean_absence": partial(checks.real, low=1),
-    "assumed_prob": _probability,
-    "algorithm": tuple(ALGORITHMS),
-    "model": lambda _name, value: models.check_name(value),
-    "local_steps": partial(checks.integer, low=1),
-    "batch_size": partial(checks.integer, low=0),
-    "server_rate": checks.positive,
-    "mu": partial(checks.real, low=0),
-}
-WITHOUT = {"alpha": 0.0, "mean_absence": 0.0, "assumed_prob": AS_IT_IS}  # fields of no use
-
-PAPER_FIELDS = (  # always part of a curve's key; the others where they are not as in the paper
-    "partition",
-    "alpha",
-    "straggler_prob",
-    "proportion",
-    "copies",
-    "code",
-    "estimator",
-    "warm",
-    "learning_rate",
-    "decay",
-)
+def spoken(name: str) -> str:
+    return short_name(name).replace("_", " ")

@@ -7,6 +7,7 @@ uniform numbers behind the stragglers: curves with the same p see the same strag
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -85,17 +86,13 @@ def training_set(dataset: Dataset, class_size: int | None, *, seed: int, run: in
 def share(curve: Curve, labels: IntArray, n_clients: int, *, seed: int, run: int) -> Shared:
     """The partition, the mask and the placement of one curve."""
     rng = stream(seed, "partition", curve.partition, curve.alpha, run)
-    if curve.partition == "iid":
-        owner = partition.iid(labels, n_clients, rng=rng)
-    elif curve.partition == "single-class":
-        owner = partition.single_class(labels, n_clients, rng=rng)
-    else:
-        owner = partition.dirichlet(labels, n_clients, curve.alpha, rng=rng)
+    found = partition.PARTITIONS[curve.partition].split(labels, n_clients, curve.alpha, rng)
+    owner = partition.given(found, n_clients)
     shareable = privacy.proportion(
         labels, owner, curve.proportion, n_clients=n_clients, rng=stream(seed, "privacy", run)
     )
-    placement = sharing.randomised(
-        owner, shareable, curve.copies, n_clients=n_clients, rng=stream(seed, "sharing", run)
+    placement = sharing.SCHEMES[curve.scheme].share(
+        labels, owner, shareable, curve.copies, n_clients, stream(seed, "sharing", run)
     )
     return Shared(owner, shareable, placement)
 
@@ -107,24 +104,30 @@ def share_all(
     known: dict[tuple[object, ...], Shared] = {}
     result = []
     for curve in curves:
-        key = (curve.partition, curve.alpha, curve.proportion, curve.copies)
+        key = (curve.partition, curve.alpha, curve.proportion, curve.copies, curve.scheme)
         if key not in known:
             known[key] = share(curve, labels, n_clients, seed=seed, run=run)
         result.append(known[key])
     return result
 
 
-def heterogeneity_of(shared: Shared, labels: IntArray, copies: int) -> tuple[float, float, float]:
-    """|X - Theta*|^2, |Y - Theta*|^2 and the expectation of the latter, averaged over labels."""
+def heterogeneity_of(shared: Shared, labels: IntArray, curve: Curve) -> tuple[float, float, float]:
+    """|X - Theta*|^2, |Y - Theta*|^2 and the expectation of the latter, averaged over labels.
+
+    The expectation is over randomised sharing: NaN for other schemes.
+    """
     n_clients, mask = shared.placement.n_clients, shared.shareable
     before = partition.label_counts(labels, shared.owner, n_clients)
     offered = partition.label_counts(
         labels[mask], shared.owner[mask], n_clients, n_classes=before.shape[1]
     )
+    expected = math.nan
+    if sharing.SCHEMES[curve.scheme].is_randomised:
+        expected = float(heterogeneity.expected(before, offered, curve.copies).mean())
     return (
         partition.mean_heterogeneity(before),
         partition.mean_heterogeneity(shared.placement.label_counts(labels)),
-        float(heterogeneity.expected(before, offered, copies).mean()),
+        expected,
     )
 
 

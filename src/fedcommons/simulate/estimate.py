@@ -63,7 +63,7 @@ def _samples(study: Study) -> Iterator[tuple[Study, float]]:
 
 def _work(curve: Curve) -> tuple[str, str, int, int, str, str]:
     """What decides how long a curve takes."""
-    of_model = (curve.model, curve.algorithm, curve.local_steps, curve.batch_size)
+    of_model = (curve.model, curve.algorithm, curve.local_steps, curve.batch_size or 0)
     return (*of_model, curve.estimator, curve.code)
 
 

@@ -16,15 +16,14 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fedcommons import estimators
 from fedcommons.checks import BoolArray, FloatArray, IntArray
 from fedcommons.datasets import Dataset
+from fedcommons.estimators import ESTIMATORS, Arrivals, SecondMoment
 from fedcommons.simulate import draws, memory
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.result import THEORY, RunResult
 from fedcommons.simulate.scoring import Evaluation, Scorer
 from fedcommons.simulate.theory_columns import TheoryColumns
-from fedcommons.theory import second_moment
 
 Float32 = npt.NDArray[np.float32]
 Value = TypeVar("Value")
@@ -73,11 +72,15 @@ def simulate_run(
         _once_each(absences, lambda k: draws.answered(curves[k], T, n_clients, seed=seed, run=run)),
         axis=1,
     )
-    fresh, remembered = _weights(curves, answered)
+    fresh, remembered, moves = _weights(curves, answered)
     # What each example's gradient counts in each round: sum_i u_i b_ij, (T, C, M).
     weight = (fresh.transpose(1, 0, 2) @ shares).transpose(1, 0, 2).astype(np.float32, order="C")
-    alpha, beta = _coefficients(curves, n_clients)
-    variances = _Variances(curves, shares, beta, G)
+    moments = [
+        ESTIMATORS[c.estimator].second_moment(np.full(n_clients, c.straggler_prob)) for c in curves
+    ]
+    alpha = np.array([np.nan if m is None else m.alpha for m in moments])
+    variances = _Variances(curves, shares, moments, G)
+    means = _Means(curves, shares, moments, G)
     steps = np.array([c.learning_rate for c in curves]) / M
     decays = np.array([c.decay for c in curves])
     memories = [
@@ -85,9 +88,10 @@ def simulate_run(
             group,
             warm=np.array([c.warm for c in curves]),
             shares=shares,
-            beta=beta,
+            moments=moments,
             answered=answered,
             weight=remembered,
+            moves=moves,
             G=G,
             n_classes=L,
         )
@@ -101,7 +105,7 @@ def simulate_run(
     recent = np.empty((C, min(T, ROUNDS_AT_ONCE), L, M), np.float32)  # rounds' residuals
     correct = np.empty((C, T + 1), np.int32)
     moment, norm2, projection = (np.empty((C, T)) for _ in range(3))
-    variance = np.zeros((C, T))
+    variance, middle = np.zeros((C, T)), np.empty((C, T))
     finite = np.ones((C, T + 1), np.bool_)
     scorer = Scorer(data.inputs, test, correct)
     scorer.add(A)
@@ -110,8 +114,10 @@ def simulate_run(
         place = t % ROUNDS_AT_ONCE
         recent[:, place] = Z.transpose(1, 0, 2)
         np.matmul(Z.reshape(-1, M), G, out=full.reshape(-1, M))  # the full gradient
-        norm2[:, t] = _dots(Z, full)
+        norm2[:, t] = middle[:, t] = _dots(Z, full)
         np.multiply(Z, weight[t], out=coefficients)
+        for k in means.curves:
+            middle[k, t] = means.of(k, Z[:, k], memories)
         for m in memories:
             contribution, variance[m.curves, t] = m.step(t, recent[m.curves, place])
             coefficients[:, m.curves] += contribution.transpose(1, 0, 2)
@@ -133,11 +139,9 @@ def simulate_run(
     scorer.flush()
     correct[~finite] = -1
     het = np.array(
-        _once_each(
-            records, lambda k: draws.heterogeneity_of(shared[k], data.labels, curves[k].copies)
-        )
+        _once_each(records, lambda k: draws.heterogeneity_of(shared[k], data.labels, curves[k]))
     )
-    exact = variance + alpha[:, None] * norm2
+    exact = variance + alpha[:, None] * middle
     columns = theory.columns(variance[asked]) if theory else np.empty((0, T, len(THEORY)))
     return RunResult(correct, moment, exact, norm2, projection, het, columns)
 
@@ -151,48 +155,51 @@ def _once_each(keys: Sequence[Hashable], value: Callable[[int], Value]) -> list[
     return [known[key] for key in keys]
 
 
-def _weights(curves: Sequence[Curve], answered: BoolArray) -> tuple[FloatArray, FloatArray]:
-    """u and v of every round and curve: (T, C, N) each."""
+def _weights(
+    curves: Sequence[Curve], answered: BoolArray
+) -> tuple[FloatArray, FloatArray, dict[int, FloatArray]]:
+    """u and v of every round and curve, (T, C, N) each, and by curve how far its memory moves."""
     fresh, remembered = np.empty(answered.shape), np.empty(answered.shape)
+    moves = {}
     for k, curve in enumerate(curves):
-        estimator = estimators.ESTIMATORS[curve.estimator]
-        p = np.full(answered.shape[-1], curve.straggler_prob)
-        weights = estimator.weigh(answered[:, k], p)
+        estimator = ESTIMATORS[curve.estimator]
+        arrivals = Arrivals.now_or_never(answered[:, k])
+        weights = estimator.weigh(arrivals, np.full(answered.shape[-1], curve.straggler_prob))
         fresh[:, k], remembered[:, k] = weights.fresh, weights.remembered
-    return fresh, remembered
-
-
-def _coefficients(curves: Sequence[Curve], n_clients: int) -> tuple[FloatArray, FloatArray]:
-    """E|g^|^2 = alpha |g|^2 + sum_i beta_i |f_i|^2: (C,) and (C, N)."""
-    pairs = [
-        second_moment.moment_coefficients(
-            estimators.ESTIMATORS[c.estimator], c.straggler_prob, n_clients
-        )
-        for c in curves
-    ]
-    return np.array([a for a, _ in pairs]), np.array([b for _, b in pairs])
+        if estimator.moves is not None:
+            moves[k] = estimator.moves(arrivals)
+    return fresh, remembered, moves
 
 
 class _Variances:
-    """sum_i beta_i |f_i|^2 of the curves without memory: a quadratic form in the residuals.
+    """sum_i beta_i |c_i f_i|^2 of the curves without memory: a quadratic form in the residuals.
 
-    beta is the same for all clients here, so curves with the same shares have the same form.
+    Curves with the same shares and clients that are alike in beta and c have the same form.
     """
 
     def __init__(
-        self, curves: Sequence[Curve], shares: FloatArray, beta: FloatArray, G: Float32
+        self,
+        curves: Sequence[Curve],
+        shares: FloatArray,
+        moments: Sequence[SecondMoment | None],
+        G: Float32,
     ) -> None:
-        known: dict[bytes, Float32] = {}
+        known: dict[tuple[bytes, bytes], Float32] = {}
         self.forms: list[tuple[int, float, Float32]] = []
-        for k, curve in enumerate(curves):
-            scale = beta[k, 0]
-            if estimators.ESTIMATORS[curve.estimator].remembers or not scale:
+        for k, (curve, moment) in enumerate(zip(curves, moments, strict=True)):
+            if moment is None or ESTIMATORS[curve.estimator].remembers:
                 continue
-            key = shares[k].tobytes()
+            beta = moment.beta if moment.noise is None else moment.beta * moment.noise[0] ** 2
+            scale = float(beta[0])
+            if not beta.any():
+                continue
+            unlike = b"" if (beta == scale).all() else beta.tobytes()
+            key = (shares[k].tobytes(), unlike)
             if key not in known:
                 b = shares[k].astype(np.float32)
-                known[key] = (b.T @ b) * G
-            self.forms.append((k, scale, known[key]))
+                scaled = b * beta[:, None].astype(np.float32) if unlike else b
+                known[key] = (b.T @ scaled) * G
+            self.forms.append((k, 1.0 if unlike else scale, known[key]))
 
     def at(self, Z: Float32) -> FloatArray:
         """For residuals (C, rounds, L, M): (C, rounds)."""
@@ -201,6 +208,40 @@ class _Variances:
             through = (Z[k].reshape(-1, len(form)) @ form).reshape(Z[k].shape)
             values[k] = scale * np.einsum("tlm,tlm->tl", Z[k], through).sum(1, dtype=np.float64)
         return values
+
+
+class _Means:
+    """|sum_i a_i f_i + b_i h_i|^2 of the curves where that is not the full gradient's."""
+
+    def __init__(
+        self,
+        curves: Sequence[Curve],
+        shares: FloatArray,
+        moments: Sequence[SecondMoment | None],
+        G: Float32,
+    ) -> None:
+        self.G = G
+        self.curves: list[int] = []
+        self.weights: dict[int, tuple[Float32, Float32 | None]] = {}
+        for k, (curve, moment) in enumerate(zip(curves, moments, strict=True)):
+            if moment is None or moment.mean is None:
+                continue
+            a, b = moment.mean
+            remembers = ESTIMATORS[curve.estimator].remembers
+            self.curves.append(k)
+            self.weights[k] = (
+                (a @ shares[k]).astype(np.float32),
+                b.astype(np.float32) if remembers else None,
+            )
+
+    def of(self, k: int, Z: Float32, memories: Sequence[memory.Memory]) -> float:
+        """For the residuals (L, M) of a curve, before its memory moves."""
+        fresh, remembered = self.weights[k]
+        coefficients = Z * fresh
+        if remembered is not None:
+            holder = next(m for m in memories if k in m.curves)
+            coefficients = coefficients + holder.weighted(k, remembered, Z)
+        return float(np.einsum("lm,lm->", coefficients, coefficients @ self.G))
 
 
 def _residuals(scores: Float32, labels: IntArray, out: Float32) -> None:

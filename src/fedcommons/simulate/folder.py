@@ -15,7 +15,7 @@ import itertools
 import json
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 FORMAT = "fedcommons.results"
 TABLES_AT_ONCE = 50  # one row group of a Parquet file: each costs memory until it is closed
-VERSION = 1
+VERSION = 2
 RECORDED: dict[str, tuple[type, ...]] = {  # what run.json and its invocations hold, if they do
     "digest": (str,),
     "study": (dict,),
@@ -234,15 +234,18 @@ class Folder:
         except OSError as error:
             raise ResultsError(f"{self.path / name} cannot be written: {error}") from None
 
-    def read_table(self, name: str, schema: pyarrow.Schema | None = None) -> pyarrow.Table:
-        """A table; with a schema, of these columns and without nulls."""
+    def read_table(
+        self, name: str, schema: pyarrow.Schema | None = None, may_be_null: Container[str] = ()
+    ) -> pyarrow.Table:
+        """A table; with a schema, of these columns, and without nulls but where they may be."""
         try:
             table = pyarrow.parquet.read_table(self.path / name)
         except (OSError, pyarrow.ArrowException) as error:
             raise ResultsError(f"{self.path / name} cannot be read: {error}") from None
         for column in schema or ():
             k = table.schema.get_field_index(column.name)
-            if k < 0 or table.schema.field(k).type != column.type or table[k].null_count:
+            right = k >= 0 and table.schema.field(k).type == column.type
+            if not right or (table[k].null_count and column.name not in may_be_null):
                 raise ResultsError(
                     f"{self.path / name} must have the column {column.name} ({column.type}), whole"
                 )

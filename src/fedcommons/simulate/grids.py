@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedcommons.simulate import written_curves
-from fedcommons.simulate.curves import AS_IT_IS, Curve
-from fedcommons.simulate.written_curves import CURVE_KEYS
+from fedcommons.simulate import parsing, settings
+from fedcommons.simulate.curves import Curve, spoken
+from fedcommons.simulate.parsing import CURVE_KEYS
 
 SETTING = (
     "partition",
@@ -27,11 +27,11 @@ def curves(tables: Iterable[Mapping[str, Any]], shared: Mapping[str, Any]) -> li
     """The curves of some [[grid]] tables, each once, in their order."""
     found: dict[Curve, None] = {}
     for table in tables:
-        written_curves.known_keys(table, tuple(CURVE_KEYS), "[grid]")
+        parsing.known_keys(table, tuple(CURVE_KEYS), "[grid]")
         rest = {key: value for key, value in shared.items() if key not in table}
-        written_curves.check_values({**table, **rest}, "[grid]")
-        for choice in written_curves.choices({**table, **rest}):
-            found[written_curves.curve(written_curves.simplest(choice), "[grid]")] = None
+        parsing.check_values({**table, **rest}, "[grid]")
+        for choice in parsing.choices({**table, **rest}):
+            found[parsing.curve(parsing.simplest(choice), "[grid]")] = None
     return list(found)
 
 
@@ -63,7 +63,7 @@ def _title(curve: Curve, traces: Mapping[str, int]) -> str:
     """A figure's title; `traces` says how many recordings have a file name."""
     words = [curve.model]
     words.append(
-        f"Dirichlet α = {curve.alpha:g}" if curve.partition == "dirichlet" else curve.partition
+        f"{curve.partition.capitalize()} α = {curve.alpha:g}" if curve.alpha else curve.partition
     )
     if curve.stragglers == "markov":
         words.append(f"absences of {curve.mean_absence:g} rounds")
@@ -75,38 +75,12 @@ def _title(curve: Curve, traces: Mapping[str, int]) -> str:
 
 def _label(curve: Curve, varying: list[str]) -> str:
     """What tells a curve from the others."""
-    words = []
-    if "algorithm" in varying or not varying:
-        words.append(curve.algorithm.replace("_", " "))
-    if {"proportion", "copies"} & set(varying) and curve.method.sharing != "none":
-        words.append(_sharing(curve))
-    if "code" in varying and curve.code != "equal-split":
-        words.append(curve.code)
-    if "estimator" in varying and curve.estimator != "coded_sum":
-        words.append(curve.estimator.replace("_", " "))
-    if "warm" in varying and curve.warm:
-        words.append("warm")
-    for field, sign in (
-        ("local_steps", "steps"),
-        ("batch_size", "batch"),
-        ("learning_rate", "η"),
-        ("decay", "decay"),
-        ("server_rate", "server rate"),
-        ("mu", "μ"),
-    ):
-        has_a_use = {"mu": curve.algorithm == "fedprox", "local_steps": curve.method.several_steps}
-        if field in varying and has_a_use.get(field, True):
-            words.append(f"{sign} {getattr(curve, field):g}")
-    if "prob_spread" in varying and curve.prob_spread:
-        words.append(f"p ± {curve.prob_spread:g}")
-    if "assumed_prob" in varying and curve.assumed_prob != AS_IT_IS:
-        words.append(f"p taken for {curve.assumed_prob:g}")
-    return ", ".join(words) or curve.estimator.replace("_", " ")
-
-
-def _sharing(curve: Curve) -> str:
-    if curve.method.sharing == "proportion":
-        return f"c = {curve.proportion:g}"
-    if not (curve.proportion and curve.copies):
-        return "no sharing"
-    return f"({curve.proportion:g}, {curve.copies})"
+    told = {*varying, *(["algorithm"] if not varying else [])}
+    if "copies" in told:  # worded with the proportion
+        told.add("proportion")
+    words = [
+        setting.label(curve)
+        for field, setting in settings.ranked(Curve)
+        if field in told and setting.label is not None
+    ]
+    return ", ".join(filter(None, words)) or spoken(curve.estimator)

@@ -34,7 +34,7 @@ def totals(
     rates: Float32,
     *,
     n_steps: int = 1,
-    batch_size: int = 0,
+    batch_size: int | None = None,
     rngs: Sequence[np.random.Generator] | None = None,
     correction: Correction | None = None,
 ) -> Iterator[tuple[IntArray, Float32]]:

@@ -10,12 +10,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fedcommons import estimators
 from fedcommons.datasets import Dataset
+from fedcommons.estimators import ESTIMATORS
 from fedcommons.simulate import draws
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.result import THEORY, RunResult
-from fedcommons.theory import second_moment
 from fedcommons.training import Task, train
 
 
@@ -40,9 +39,9 @@ def simulate_run(
     for k, curve in enumerate(curves):
         shares = draws.shares(curve, shared[k].placement, data.products)
         answered = draws.answered(curve, T, n_clients, seed=seed, run=run)
-        estimator = estimators.ESTIMATORS[curve.estimator]
+        estimator = ESTIMATORS[curve.estimator]
         p = curve.straggler_prob
-        alpha, beta = second_moment.moment_coefficients(estimator, p, n_clients)
+        second_moment = estimator.second_moment(np.full(n_clients, p))
         correct[k, 0] = task.count_correct(task.initial())
         rounds = train(
             task,
@@ -57,18 +56,15 @@ def simulate_run(
         for t, this in enumerate(rounds):
             full = this.answers.sum(axis=0)
             norm2[k, t] = full @ full
-            noisy = this.answers if this.remembered is None else this.answers - this.remembered
-            exact[k, t] = alpha * norm2[k, t] + beta @ (noisy**2).sum(axis=1)
+            if second_moment is not None:
+                exact[k, t] = second_moment.of(this.answers, this.remembered)
             moment[k, t] = this.estimate @ this.estimate
             projection[k, t] = this.estimate @ full / norm2[k, t]
             if not np.isfinite(this.params).all():
                 break
             correct[k, t + 1] = task.count_correct(this.params)
     het = np.array(
-        [
-            draws.heterogeneity_of(s, data.labels, c.copies)
-            for c, s in zip(curves, shared, strict=True)
-        ]
+        [draws.heterogeneity_of(s, data.labels, c) for c, s in zip(curves, shared, strict=True)]
     )
     no_theory = np.empty((0, T, len(THEORY)))
     return RunResult(correct, moment, exact, norm2, projection, het, no_theory)

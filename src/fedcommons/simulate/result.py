@@ -74,3 +74,5 @@ THEOREM2 = (  # NaN unless every client owns one class whole, as the theorem sup
     "shared_margin",
     "remark_margin",
 )
+
+RANDOMISED = ("reduction_expected", "theorem2_bound", "remark_bound")  # NaN for other schemes

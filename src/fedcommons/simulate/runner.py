@@ -183,7 +183,7 @@ def check_fits(study: Study, dataset: Dataset) -> None:
             f"dataset {study.dataset} must have training examples of every class from 0 to "
             f"{dataset.n_classes - 1}, got none of class {label}"
         )
-    if study.class_size > sizes[label]:
+    if study.class_size is not None and study.class_size > sizes[label]:
         raise StudyError(
             f"class_size must be at most the {sizes[label]} training examples of the smallest "
             f"class, {label}, got {study.class_size}"
@@ -246,7 +246,7 @@ def study_data(study: Study) -> Dataset:
 
 
 @functools.lru_cache(maxsize=1)
-def _study_data(name: str, pool: str, test_size: int, seed: int) -> Dataset:
+def _study_data(name: str, pool: str, test_size: int | None, seed: int) -> Dataset:
     data = load_dataset(name)
     x, y, x_test, y_test = data.x_train, data.y_train, data.x_test, data.y_test
     if pool != "all":
@@ -258,14 +258,14 @@ def _study_data(name: str, pool: str, test_size: int, seed: int) -> Dataset:
         if pool == "tuning":
             x_test, y_test = x[held_out], y[held_out]
         x, y = x[~held_out], y[~held_out]
-    if 0 < test_size < len(y_test):
+    if test_size is not None and test_size < len(y_test):
         some = np.sort(stream(seed, "test").choice(len(y_test), test_size, replace=False))
         x_test, y_test = x_test[some], y_test[some]
     return Dataset(data.name, x, y, x_test, y_test)
 
 
 @functools.lru_cache(maxsize=1)
-def _evaluation(name: str, pool: str, test_size: int, seed: int) -> Evaluation:
+def _evaluation(name: str, pool: str, test_size: int | None, seed: int) -> Evaluation:
     return Evaluation(_study_data(name, pool, test_size, seed))
 
 
@@ -286,7 +286,7 @@ def compute_block(study: Study, block: int) -> dict[int, RunResult]:
     numbers = [run + TUNING_RUNS if study.pool == "tuning" else run for run in runs]
     settings: dict[str, Any] = {
         "n_clients": study.clients,
-        "class_size": study.class_size or None,
+        "class_size": study.class_size,
         "n_rounds": study.rounds,
         "seed": study.seed,
     }

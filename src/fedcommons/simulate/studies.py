@@ -19,9 +19,10 @@ import numpy as np
 
 from fedcommons import checks, datasets
 from fedcommons.errors import ArgumentError, StudyError
-from fedcommons.simulate import batched, grids, models, recordings, written_curves
+from fedcommons.simulate import batched, grids, models, parsing, recordings
 from fedcommons.simulate.curves import Curve
-from fedcommons.simulate.written_curves import CURVE_KEYS, choices, known_keys
+from fedcommons.simulate.parsing import CURVE_KEYS, choices, known_keys
+from fedcommons.simulate.settings import ALL, parts_of
 
 ENGINES = ("example-space", "batched", "primal")
 POOLS = ("all", "tuning", "tuned")
@@ -44,8 +45,9 @@ STUDY_KEYS = (
     "grid",
 )
 EXAMPLE_SPACE_UP_TO = 500  # examples of a class: above that the products of all pairs are too many
+MAY_BE_ALL = ("class_size", "test_size")  # examples of a class, and to test on
 FIGURE_KEYS = ("name", "kind", "title", "curves", *CURVE_KEYS)
-ENGINE_VERSION = 7  # raised when the numbers that a study gives change
+ENGINE_VERSION = 8  # raised when the numbers that a study gives change
 FIGURE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -79,23 +81,30 @@ class Study:
     figures: tuple[Figure, ...]
     dataset: str = "mnist"
     clients: int = 10
-    class_size: int = 30
+    class_size: int | None = 30
     rounds: int = 50
     runs: int = 10
     seed: int = 0
     engine: str = "example-space"
     dataset_digest: str = ""
-    test_size: int = 0
+    test_size: int | None = None
     tune: bool = False
     tune_runs: int = 3
     pool: str = "all"
-    model_digest: str = ""
+    parts_digest: str = ""
 
     def __post_init__(self) -> None:
-        for name, low in (("clients", 1), ("class_size", 0), ("rounds", 1), ("runs", 1)):
+        for name, low in (
+            ("clients", 1),
+            ("rounds", 1),
+            ("runs", 1),
+            ("seed", 0),
+            ("tune_runs", 1),
+        ):
             checks.integer(name, getattr(self, name), low=low)
-        for name, low in (("seed", 0), ("test_size", 0), ("tune_runs", 1)):
-            checks.integer(name, getattr(self, name), low=low)
+        for name in MAY_BE_ALL:
+            if getattr(self, name) is not None:
+                checks.integer(name, getattr(self, name), low=1)
         if self.pool not in POOLS:
             raise ArgumentError(f"pool must be one of {', '.join(POOLS)}, got {self.pool!r}")
         if self.engine not in ENGINES:
@@ -142,7 +151,7 @@ class Study:
         """The curves for the batched engine: what the paper's setting is too narrow for."""
         if self.engine == "primal":
             return ()
-        large = self.class_size == 0 or self.class_size > EXAMPLE_SPACE_UP_TO
+        large = self.class_size is None or self.class_size > EXAMPLE_SPACE_UP_TO
         asked = self.theory_curves
         return tuple(
             curve
@@ -194,7 +203,8 @@ class Study:
             content["pool"] = self.pool
         if any(models.needs_torch(curve.model) for curve in self.curves):
             content["torch"] = _version("torch")
-            content["model"] = self.model_digest
+        if self.parts_digest:
+            content["parts"] = self.parts_digest
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def as_dict(self) -> dict[str, Any]:
@@ -316,10 +326,9 @@ def parse(content: Mapping[str, Any]) -> Study:
         )
         if key in content
     }
-    if settings.get("class_size") == "all":
-        settings["class_size"] = 0
-    elif settings.get("class_size") == 0:
-        raise StudyError('class_size must be an integer >= 1 or "all", got 0')
+    for key in MAY_BE_ALL:
+        if settings.get(key) == ALL:
+            settings[key] = None
     if type(settings.get("tune", False)) is not bool:
         raise StudyError(f"tune must be true or false, got {settings['tune']!r}")
     for entry in entries:
@@ -335,7 +344,7 @@ def parse(content: Mapping[str, Any]) -> Study:
     if tune and len(rates) < 2:
         raise StudyError(f"tune must have several values of learning_rate, got {sorted(rates)}")
     study = Study(name=str(content["name"]), figures=figures, **settings)
-    return replace(study, model_digest=_model_digest(study))
+    return replace(study, parts_digest=_parts_digest(study))
 
 
 def _grid_figures(tables: Any, shared: Mapping[str, Any], *, tune: bool) -> tuple[Figure, ...]:
@@ -350,13 +359,21 @@ def _grid_figures(tables: Any, shared: Mapping[str, Any], *, tune: bool) -> tupl
     )
 
 
-def _model_digest(study: Study) -> str:
-    """The SHA-256 of the files that define models by import path; empty without any."""
-    used = {line.curve.model for figure in study.figures for line in figure.lines}
-    paths = sorted(used - set(models.NAMES))
-    if not paths:
+def _parts_digest(study: Study) -> str:
+    """The SHA-256 of the files that define what comes from elsewhere; empty without any."""
+    curves = study.curves
+    sources = [
+        models.source(name)
+        for name in sorted({curve.model for curve in curves} - set(models.NAMES))
+    ]
+    for field, setting in parsing.SETTINGS.items():
+        parts = parts_of(setting)
+        if parts is not None:
+            names = sorted({getattr(curve, field) for curve in curves})
+            sources += [text for name in names if (text := parts.source(name))]
+    if not sources:
         return ""
-    return hashlib.sha256("\0".join(map(models.source, paths)).encode()).hexdigest()
+    return hashlib.sha256("\0".join(sources).encode()).hexdigest()
 
 
 def _version(package: str) -> str:
@@ -389,7 +406,7 @@ def _figure(entry: Mapping[str, Any], shared: Mapping[str, Any]) -> Figure:
         known_keys(written, ("label", *CURVE_KEYS), f"a curve of {where}")
         if "label" not in written:
             raise StudyError(f"a curve of {where} must have the key 'label'")
-        written_curves.check_values({**base, **written}, where)
+        parsing.check_values({**base, **written}, where)
         for choice in choices({**base, **written}):
-            lines.append(Line(str(written["label"]), written_curves.curve(choice, where)))  # noqa: PERF401
+            lines.append(Line(str(written["label"]), parsing.curve(choice, where)))  # noqa: PERF401
     return Figure(str(name), entry["kind"], str(entry.get("title", name)), tuple(lines))

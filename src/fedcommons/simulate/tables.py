@@ -11,6 +11,7 @@ import pyarrow
 
 from fedcommons.checks import BoolArray, FloatArray
 from fedcommons.errors import ResultsError
+from fedcommons.simulate import settings
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.folder import Folder
 from fedcommons.simulate.result import THEORY, RunResult
@@ -34,11 +35,19 @@ def _described(curve: Curve) -> dict[str, Any]:
     return {"setting" if k == "partition" else k: v for k, v in curve.as_row().items()}
 
 
+NULL_FOR_NONE = tuple(
+    key
+    for key, field in settings.keys(Curve).items()
+    if settings.defaults(Curve).get(field, "") is None
+)
 LINES = pyarrow.schema(
     {
         "figure": TYPES[str],
         "label": TYPES[str],
-        **{name: TYPES[type(value)] for name, value in _described(Curve("iid")).items()},
+        **{
+            "setting" if key == "partition" else key: TYPES[settings.value_types(Curve)[field]]
+            for key, field in settings.keys(Curve).items()
+        },
         "round": TYPES[int],
     }
 )
@@ -169,7 +178,7 @@ def read(folder: Folder) -> tuple[Study, pyarrow.Table, pyarrow.Table]:
     The study has the number of runs that the tables hold: a longer one may be under way.
     """
     study = folder.study()
-    curves = folder.read_table("curves.parquet", CURVES)
+    curves = folder.read_table("curves.parquet", CURVES, NULL_FOR_NONE)
     if not curves.select(LINES.names).equals(pyarrow.table(_line_columns(study), schema=LINES)):
         raise ResultsError(
             f"{folder.path / 'curves.parquet'} must hold every line of run.json's figures; "

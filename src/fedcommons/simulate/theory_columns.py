@@ -8,12 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcommons.checks import FloatArray, IntArray
+from fedcommons.sharing import SCHEMES
 from fedcommons.simulate import draws
 from fedcommons.simulate.curves import Curve
-from fedcommons.simulate.result import THEOREM2, THEORY
+from fedcommons.simulate.result import RANDOMISED, THEOREM2, THEORY
+from fedcommons.stragglers import odds
 from fedcommons.theory import variance_reduction
 from fedcommons.theory.scalar_products import PairSums, Sum
-from fedcommons.theory.second_moment import odds
 
 Float32 = npt.NDArray[np.float32]
 
@@ -65,7 +66,9 @@ class TheoryColumns:
             by_class, by_owner = (_pair_sums(total, s, own) for s in (same_class, same_owner))
             result[i] = np.stack(self._columns_of(curve, by_class, by_owner, variance[i]), axis=1)
             if not self.in_theorem[i]:  # Theorem 2 is stated for owner = class
-                result[i][:, [THEORY.index(name) for name in THEOREM2]] = np.nan
+                result[i][:, _places(THEOREM2)] = np.nan
+            if not SCHEMES[curve.scheme].is_randomised:
+                result[i][:, _places(RANDOMISED)] = np.nan
         return result
 
     def _columns_of(
@@ -86,6 +89,10 @@ class TheoryColumns:
             margins.shared_margin,
             variance_reduction.remark_margin(by_class),
         )
+
+
+def _places(names: Sequence[str]) -> list[int]:
+    return [THEORY.index(name) for name in names]
 
 
 def _sums(parts: Float32, form: Float32) -> FloatArray:

@@ -25,8 +25,8 @@ from fedcommons import checks, coding
 from fedcommons.checks import FloatArray, IntArray
 from fedcommons.errors import ArgumentError
 from fedcommons.placement import Placement
+from fedcommons.stragglers import odds
 from fedcommons.theory import share_moments
-from fedcommons.theory.second_moment import odds
 from fedcommons.theory.share_moments import Moments, ReliabilitySplit
 
 MASKS_UP_TO = 100  # roundings that are drawn, fewer for many clients

@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 
 from fedcommons import checks
 from fedcommons.checks import FloatArray
-from fedcommons.theory.second_moment import odds
+from fedcommons.stragglers import odds
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,15 +11,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from fedcommons import checks
-from fedcommons.checks import FloatArray
-from fedcommons.errors import ArgumentError
-from fedcommons.estimators import Estimator
-
-
-def odds(straggler_prob: npt.ArrayLike, n_clients: int) -> FloatArray:
-    """r_i = p_i / (1 - p_i): shape (N,)."""
-    p = checks.straggler_prob(straggler_prob, n_clients)
-    return p / (1 - p)
+from fedcommons.stragglers import odds
 
 
 def variance(
@@ -63,40 +55,3 @@ def variance_from_products(
     products = checks.products(products, shares.shape[1])
     norms2 = np.asarray(shares.multiply(shares @ products).sum(axis=1)).ravel()
     return float(odds(straggler_prob, shares.shape[0]) @ norms2)
-
-
-def moment_coefficients(
-    estimator: Estimator, straggler_prob: npt.ArrayLike, n_clients: int
-) -> tuple[float, FloatArray]:
-    """(alpha, beta) such that E|g^|^2 = alpha |g|^2 + sum_i beta_i |f_i|^2.
-
-    For memory, f_i - h_i takes the place of f_i. The average over responders has such a form only
-    if all p_i are equal.
-    """
-    p = checks.straggler_prob(straggler_prob, n_clients)
-    if estimator.needs_everybody:
-        return 1.0, np.zeros(n_clients)
-    if estimator.unbiased:
-        return 1.0, odds(p, n_clients)
-    if np.ptp(p) > 0:
-        raise ArgumentError(
-            f"straggler_prob must be the same for all clients for {estimator.name}, "
-            f"got {p.min():g} to {p.max():g}"
-        )
-    k = np.arange(1, n_clients + 1)  # how many answer
-    chance = _binomial(n_clients, 1 - p[0])
-    own = float((chance * n_clients / k).sum())  # E[u_i^2]
-    pair = 0.0  # E[u_i u_k], i != k
-    if n_clients > 1:
-        pair = float((chance * n_clients * (k - 1) / (k * (n_clients - 1))).sum())
-    return pair, np.full(n_clients, own - pair)
-
-
-def _binomial(n: int, q: float) -> FloatArray:
-    """The probabilities of 1, ..., n successes in n trials, q > 0."""
-    # Slow to import, and only this needs it; scipy.stats would be slower still.
-    from scipy.special import gammaln, xlog1py, xlogy
-
-    k = np.arange(1, n + 1)
-    choices = gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
-    return np.exp(choices + xlogy(k, q) + xlog1py(n - k, -q))

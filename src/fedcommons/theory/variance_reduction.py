@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcommons import checks
+from fedcommons.stragglers import odds
 from fedcommons.theory import lambdas
 from fedcommons.theory.scalar_products import PairSums, Sum
-from fedcommons.theory.second_moment import odds
 
 
 def expected_second_moment(

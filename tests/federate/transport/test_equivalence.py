@@ -78,7 +78,9 @@ def test_several_local_steps_are_those_of_the_simulator(tiny, code, estimator, w
 
     shares = coding.by_name(code, placement, straggler_prob=P, owner_share=None)
     answered = stragglers.answered(ROUNDS, 4, rng=stream(SEED, "stragglers", 0))
-    weights = estimators.ESTIMATORS[estimator].weigh(answered, np.array(P))
+    weights = estimators.ESTIMATORS[estimator].weigh(
+        estimators.Arrivals.now_or_never(answered), np.array(P)
+    )
     softmax_model = models.load("softmax", x.shape[1:], N_CLASSES)
     params = np.zeros(reached.size, np.float32)
     model = models.on_examples(

@@ -48,8 +48,7 @@ class Settings:
         if self.estimator not in known:
             names = ", ".join(known)
             raise ArgumentError(f"estimator must be one of {names}, got {self.estimator!r}")
-        if self.code not in CODES:
-            raise ArgumentError(f"code must be one of {', '.join(CODES)}, got {self.code!r}")
+        _ = CODES[self.code]
         known_as = {  # in one form each: the name of a training goes by them
             "warm": checks.boolean("warm", self.warm),
             "learning_rate": checks.positive("learning_rate", self.learning_rate),

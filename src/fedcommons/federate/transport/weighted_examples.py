@@ -29,7 +29,7 @@ class WeightedExamples:
     def batches(self) -> Iterator[Batch]:
         """One batch for every local step: all examples, or `batch_size` at random."""
         n = len(self.y)
-        for rows in batches(n, self.batch_size, self.local_steps, rng=self.rng):
+        for rows in batches(n, self.batch_size or None, self.local_steps, rng=self.rng):
             if len(rows) == n:  # without a copy
                 yield self.x, self.y, self.weight
             else:

@@ -1,6 +1,7 @@
 """Ways to train: the paper's, and how others answer the same problem. One file each."""
 
-from fedcommons.simulate.algorithms.algorithm import Algorithm, Federation, Local
+from fedcommons.registry import Registry
+from fedcommons.simulate.algorithms.algorithm import Algorithm, Local, Setup
 from fedcommons.simulate.algorithms.coded_fedavg import coded_fedavg
 from fedcommons.simulate.algorithms.coded_gd import coded_gd
 from fedcommons.simulate.algorithms.cyclic_repetition import cyclic_repetition
@@ -12,9 +13,10 @@ from fedcommons.simulate.algorithms.scaffold import scaffold
 from fedcommons.simulate.algorithms.shared_subset import shared_subset
 from fedcommons.simulate.algorithms.stochastic_gradient_coding import stochastic_gradient_coding
 
-ALGORITHMS = {
-    algorithm.name: algorithm
-    for algorithm in (
+ALGORITHMS = Registry(
+    "algorithm",
+    Algorithm,
+    (
         coded_gd,
         coded_fedavg,
         fedavg,
@@ -25,7 +27,7 @@ ALGORITHMS = {
         fractional_repetition,
         cyclic_repetition,
         stochastic_gradient_coding,
-    )
-}
+    ),
+)
 
-__all__ = ["ALGORITHMS", "Algorithm", "Federation", "Local"]
+__all__ = ["ALGORITHMS", "Algorithm", "Local", "Setup"]

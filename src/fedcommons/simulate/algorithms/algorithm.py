@@ -18,14 +18,14 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from fedcommons.checks import BoolArray, FloatArray, IntArray
-from fedcommons.estimators import Estimator, Weights
+from fedcommons.estimators import Arrivals, Estimator, Weights
 
 Float32 = npt.NDArray[np.float32]
 SHARING = ("none", "proportion", "proportion-and-copies", "everything")
 
 
 @dataclass(frozen=True, slots=True)
-class Federation:
+class Setup:
     """One run of one curve before training, as algorithms see it.
 
     Attributes:
@@ -67,7 +67,8 @@ class Algorithm:
         several_steps: whether clients may take more than one local step.
         batches: whether a step may be on a part of a client's examples.
         estimators: whether the estimator and the code are the study's choice.
-        hold: federation -> loss weights, sparse, (N', M); a row past the N clients is the server.
+        uses: the fields of a curve that it alone has a use for, such as "mu".
+        hold: setup -> loss weights, sparse, (N', M); a row past the N clients is the server.
         weigh: (estimator, hold's weights, answered (T, N), p (N,)) -> weights of answers, (T, N').
         correction: what is added to every local gradient; None for nothing.
         next_state: (a client's state as the round ends, sum of its steps' gradients with their
@@ -81,29 +82,30 @@ class Algorithm:
     several_steps: bool
     batches: bool
     estimators: bool
-    hold: Callable[[Federation], csr_array]
+    hold: Callable[[Setup], csr_array]
     weigh: Callable[[Estimator, csr_array, BoolArray, FloatArray], Weights]
+    uses: tuple[str, ...] = ()
     correction: Callable[[Local], Float32] | None = None
     next_state: Callable[[Local, Float32, int], Float32] | None = None
 
 
-def own_examples(federation: Federation) -> csr_array:
+def own_examples(setup: Setup) -> csr_array:
     """Every client holds what it owns, each example with weight 1."""
-    return _ones(federation.owner, np.arange(len(federation.owner)), federation)
+    return _ones(setup.owner, np.arange(len(setup.owner)), setup)
 
 
-def own_and_shared(federation: Federation) -> csr_array:
+def own_and_shared(setup: Setup) -> csr_array:
     """Every client holds what it owns and all that anybody shares, each with weight 1."""
-    shared = np.flatnonzero(federation.shareable)
-    everywhere = np.repeat(np.arange(federation.n_clients), len(shared))
-    again = federation.owner[np.tile(shared, federation.n_clients)] == everywhere
-    rows = np.concatenate([federation.owner, everywhere[~again]])
-    columns = np.tile(shared, federation.n_clients)[~again]
-    return _ones(rows, np.concatenate([np.arange(len(federation.owner)), columns]), federation)
+    shared = np.flatnonzero(setup.shareable)
+    everywhere = np.repeat(np.arange(setup.n_clients), len(shared))
+    again = setup.owner[np.tile(shared, setup.n_clients)] == everywhere
+    rows = np.concatenate([setup.owner, everywhere[~again]])
+    columns = np.tile(shared, setup.n_clients)[~again]
+    return _ones(rows, np.concatenate([np.arange(len(setup.owner)), columns]), setup)
 
 
-def _ones(rows: IntArray, columns: IntArray, federation: Federation) -> csr_array:
-    shape = (federation.n_clients, len(federation.owner))
+def _ones(rows: IntArray, columns: IntArray, setup: Setup) -> csr_array:
+    shape = (setup.n_clients, len(setup.owner))
     return csr_array((np.ones(len(rows)), (rows, columns)), shape=shape)
 
 
@@ -111,7 +113,7 @@ def estimated(
     estimator: Estimator, _held: csr_array, answered: BoolArray, p: FloatArray
 ) -> Weights:
     """The weights of the study's estimator."""
-    return estimator.weigh(answered, p)
+    return estimator.weigh(Arrivals.now_or_never(answered), p)
 
 
 def averaged(

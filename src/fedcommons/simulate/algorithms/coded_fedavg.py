@@ -11,7 +11,7 @@ coded_fedavg = Algorithm(
     several_steps=True,
     batches=True,
     estimators=True,
-    hold=lambda federation: federation.shares(),
+    hold=lambda setup: setup.shares(),
     weigh=estimated,
 )
 """Every client descends the mean of b_ij times loss over what it holds and answers n_i times the

@@ -11,7 +11,7 @@ coded_gd = Algorithm(
     several_steps=False,
     batches=True,
     estimators=True,
-    hold=lambda federation: federation.shares(),
+    hold=lambda setup: setup.shares(),
     weigh=estimated,
 )
 """f_i = sum_j b_ij g_j, and the estimate is sum_i I_i f_i / (1 - p_i) (eq. 3)."""

@@ -25,6 +25,7 @@ fedprox = Algorithm(
     estimators=False,
     hold=own_examples,
     weigh=averaged,
+    uses=("mu",),
     correction=_pull,
 )
 """The local loss gains (mu/2) |w - start|^2; averaged like `fedavg`. Clients that straggle answer

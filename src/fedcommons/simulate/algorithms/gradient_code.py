@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 
 from fedcommons.checks import BoolArray, FloatArray
 from fedcommons.estimators import Estimator, Weights
-from fedcommons.simulate.algorithms.algorithm import Algorithm, Federation
+from fedcommons.simulate.algorithms.algorithm import Algorithm, Setup
 
 SAME = 1e-6  # how far a B_S may be from 1 and count as exact
 
@@ -26,9 +26,9 @@ def exact_code(
 ) -> Algorithm:
     """The algorithm of a family of codes, `matrix(N, s, rng)`."""
 
-    def hold(federation: Federation) -> csr_array:
-        B = matrix(federation.n_clients, federation.copies, federation.rng)
-        held = csr_array(B)[:, federation.owner]  # never dense: (N, M)
+    def hold(setup: Setup) -> csr_array:
+        B = matrix(setup.n_clients, setup.copies, setup.rng)
+        held = csr_array(B)[:, setup.owner]  # never dense: (N, M)
         held.sort_indices()
         return csr_array(held)
 

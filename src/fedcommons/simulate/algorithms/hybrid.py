@@ -7,14 +7,12 @@ from scipy.sparse import csr_array, vstack
 
 from fedcommons.checks import BoolArray, FloatArray
 from fedcommons.estimators import Estimator, Weights
-from fedcommons.simulate.algorithms.algorithm import Algorithm, Federation, averaged, own_examples
+from fedcommons.simulate.algorithms.algorithm import Algorithm, Setup, averaged, own_examples
 
 
-def _with_server(federation: Federation) -> csr_array:
+def _with_server(setup: Setup) -> csr_array:
     """The clients' own examples, and in the last row all that is shared."""
-    return csr_array(
-        vstack([own_examples(federation), csr_array(federation.shareable[None] * 1.0)])
-    )
+    return csr_array(vstack([own_examples(setup), csr_array(setup.shareable[None] * 1.0)]))
 
 
 def _weigh(estimator: Estimator, held: csr_array, answered: BoolArray, p: FloatArray) -> Weights:

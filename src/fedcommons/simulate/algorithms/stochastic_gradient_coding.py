@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 from scipy.sparse import csr_array
 
-from fedcommons.simulate.algorithms.algorithm import Algorithm, Federation, estimated
+from fedcommons.simulate.algorithms.algorithm import Algorithm, Setup, estimated
 from fedcommons.subsets import random_subsets
 
 
-def _spread(federation: Federation) -> csr_array:
+def _spread(setup: Setup) -> csr_array:
     """Each example at a uniformly random subset of d + 1 clients, with the weight 1/(d + 1)."""
-    M, holders = len(federation.owner), federation.copies + 1
-    rows = random_subsets(M, holders, federation.n_clients, rng=federation.rng)
+    M, holders = len(setup.owner), setup.copies + 1
+    rows = random_subsets(M, holders, setup.n_clients, rng=setup.rng)
     weights = np.full(M * holders, 1 / holders)
     columns = np.repeat(np.arange(M), holders)
-    return csr_array((weights, (rows.ravel(), columns)), shape=(federation.n_clients, M))
+    return csr_array((weights, (rows.ravel(), columns)), shape=(setup.n_clients, M))
 
 
 stochastic_gradient_coding = Algorithm(

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
-import re
-import sys
 from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from fedcommons.errors import ArgumentError, StudyError
+from fedcommons.registry import IMPORT_PATH, imported, source_of
 from fedcommons.simulate.models.mlp import Perceptron
 from fedcommons.simulate.models.model import Float32, Model
 from fedcommons.simulate.models.on_examples import Examples, OnExamples, Plain
@@ -20,7 +17,6 @@ from fedcommons.simulate.models.perceptron_on_examples import PerceptronOnExampl
 from fedcommons.simulate.models.softmax import Softmax
 
 NAMES = ("softmax", "mlp", "cnn")
-PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 __all__ = [
     "NAMES",
@@ -37,7 +33,7 @@ __all__ = [
 
 def check_name(name: str) -> None:
     """Refuse what cannot be a model."""
-    if name not in NAMES and not PATH.fullmatch(name):
+    if name not in NAMES and not IMPORT_PATH.fullmatch(name):
         raise ArgumentError(
             f"model must be one of {', '.join(NAMES)}, or the import path of a torch module such "
             f"as 'package.module:factory', got {name!r}"
@@ -91,30 +87,18 @@ def source(name: str) -> str:
     factory = inspect.unwrap(_imported(name))
     while isinstance(factory, functools.partial):
         factory = inspect.unwrap(factory.func)
-    modules = [str(getattr(factory, "__module__", "")), name.split(":")[0]]
-    files = [getattr(sys.modules.get(module), "__file__", None) for module in modules]
-    try:  # one that is no text is refused when it is made
-        return "\0".join(
-            Path(file).read_text(encoding="utf-8", errors="replace")
-            for file in dict.fromkeys(files)
-            if file
-        )
-    except OSError as error:
-        raise StudyError(f"model {name} cannot be read: {error}") from None
+    try:
+        return source_of(name, defined_in=factory)
+    except ArgumentError as error:
+        raise StudyError(f"model {error}") from None
 
 
 def _imported(name: str) -> Callable[..., Any]:
     """The factory of an import path; modules in the working folder are found as well."""
-    module_name, attribute = name.split(":")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)
     try:
-        found = getattr(importlib.import_module(module_name), attribute)
-    except (Exception, SystemExit) as error:
-        raise StudyError(
-            f"model {name} cannot be imported: {type(error).__name__}: {error}"
-        ) from None
+        found: Callable[..., Any] = imported(name, "model")
+    except ArgumentError as error:
+        raise StudyError(str(error)) from None
     if not callable(found):
         raise StudyError(f"model {name} must be a function or a class, got {found!r}")
     return found

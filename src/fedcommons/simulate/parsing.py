@@ -1,4 +1,4 @@
-"""A curve as a study file writes it: its keys, their types, and lists of values."""
+"""Reading a curve from a study file: its keys, their types, and lists of values."""
 
 from __future__ import annotations
 
@@ -6,39 +6,19 @@ import difflib
 import itertools
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, get_type_hints
+from typing import Any
 
+from fedcommons.coding import CODES
 from fedcommons.errors import ArgumentError, StudyError
 from fedcommons.estimators import ESTIMATORS
-from fedcommons.simulate.algorithms import ALGORITHMS, Algorithm
-from fedcommons.simulate.algorithms.algorithm import estimated
-from fedcommons.simulate.curves import VALUES, Curve, check_value
+from fedcommons.simulate import settings
+from fedcommons.simulate.algorithms import ALGORITHMS
+from fedcommons.simulate.curves import Curve
+from fedcommons.simulate.settings import ALL
 
-CURVE_KEYS = {  # key in the file -> field of a curve
-    "partition": "partition",
-    "alpha": "alpha",
-    "p": "straggler_prob",
-    "p_spread": "prob_spread",
-    "c": "proportion",
-    "d": "copies",
-    "code": "code",
-    "estimator": "estimator",
-    "warm": "warm",
-    "learning_rate": "learning_rate",
-    "decay": "decay",
-    "stragglers": "stragglers",
-    "mean_absence": "mean_absence",
-    "trace": "trace",
-    "assumed_p": "assumed_prob",
-    "algorithm": "algorithm",
-    "model": "model",
-    "local_steps": "local_steps",
-    "batch_size": "batch_size",
-    "server_rate": "server_rate",
-    "mu": "mu",
-}
+SETTINGS = settings.settings(Curve)
+CURVE_KEYS = settings.keys(Curve)  # key in the file -> field of a curve
 FIELD_KEYS = {field: key for key, field in CURVE_KEYS.items()}
-FIELD_TYPES: dict[str, type] = get_type_hints(Curve)
 MOST_LINES = 100_000  # of one table: more could neither be read nor be drawn
 TYPE_NAMES = {float: "a number", int: "an integer", str: "a string", bool: "true or false"}
 
@@ -60,15 +40,18 @@ def choices(options: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def check_values(options: Mapping[str, Any], where: str) -> None:
     """Refuse a value that its key can never have, also where the key has no use."""
+    types = settings.value_types(Curve)
     for key, field in CURVE_KEYS.items():
+        setting, wanted = SETTINGS[field], types[field]
         values = options.get(key, [])
         for value in values if isinstance(values, list) else [values]:
-            wanted = FIELD_TYPES[field]
+            if setting.may_be_all and value == ALL:
+                continue
             if type(value) is not wanted and (wanted, type(value)) != (float, int):
-                raise StudyError(f"{where}: {key} must be {TYPE_NAMES[wanted]}, got {value!r}")
+                name = TYPE_NAMES[wanted] + (f' or "{ALL}"' if setting.may_be_all else "")
+                raise StudyError(f"{where}: {key} must be {name}, got {value!r}")
             try:
-                if field in VALUES:
-                    check_value(field, value)
+                setting.check(field, value)
             except ArgumentError as error:
                 raise StudyError(f"{where}: {_as_written(str(error))}") from None
 
@@ -78,20 +61,43 @@ def curve(choice: Mapping[str, Any], where: str) -> Curve:
 
     `check_values` has seen what the choice is from.
     """
-    fields: dict[str, Any] = {
-        CURVE_KEYS[key]: float(value) if FIELD_TYPES[CURVE_KEYS[key]] is float else value
+    given = {
+        CURVE_KEYS[key]: _value(CURVE_KEYS[key], value)
         for key, value in choice.items()
         if key in CURVE_KEYS
     }
-    if "partition" not in fields:
+    if "partition" not in given:
         raise StudyError(f"{where} must have the key 'partition'")
-    if fields.get("algorithm") == "fedprox" and "mu" not in fields:
-        raise StudyError(f"{where}: mu must be given for fedprox, got none; 0 makes it fedavg")
-    _leave_out_what_has_no_use(fields)
     try:
-        return Curve(**fields)
+        return Curve(**_with_a_use(given))
     except ArgumentError as error:
         raise StudyError(f"{where}: {_as_written(str(error))}") from None
+
+
+def _value(field: str, value: Any) -> Any:
+    if value == ALL and SETTINGS[field].may_be_all:
+        return None
+    return float(value) if settings.value_types(Curve)[field] is float else value
+
+
+def _with_a_use(given: dict[str, Any]) -> dict[str, Any]:
+    """The fields that have a use beside the others."""
+    values = {**settings.defaults(Curve), **given}
+    if ALGORITHMS[values["algorithm"]].sharing == "everything" and "proportion" not in given:
+        given = {**given, "proportion": 1.0}
+    if values["stragglers"] == "recorded":  # the recording says how often who is missing
+        given = {field: value for field, value in given.items() if field != "straggler_prob"}
+    kept = {}
+    for field, setting in SETTINGS.items():
+        applies = setting.applies(values)
+        if field in given and (applies or (field == "warm" and given[field])):
+            kept[field] = given[field]
+        if applies and setting.to_be_written and field not in given:
+            raise ArgumentError(
+                f"{field} must be given for {values['algorithm']}, got none; "
+                f"{setting.to_be_written}"
+            )
+    return kept
 
 
 def _as_written(message: str) -> str:
@@ -100,53 +106,18 @@ def _as_written(message: str) -> str:
     return f"{FIELD_KEYS.get(field, field)} {rest}"
 
 
-def _leave_out_what_has_no_use(fields: dict[str, Any]) -> None:
-    without = []
-    recorded = fields.get("stragglers") == "recorded"
-    if fields["partition"] != "dirichlet":
-        without.append("alpha")
-    if fields.get("stragglers") != "markov":
-        without.append("mean_absence")
-    without += ["straggler_prob", "prob_spread"] if recorded else ["trace"]
-    if fields.get("algorithm") != "fedprox":
-        without.append("mu")
-    algorithm = ALGORITHMS.get(fields.get("algorithm", "coded_gd"))
-    if algorithm is not None:
-        if algorithm.sharing == "everything":
-            fields.setdefault("proportion", 1.0)
-        if algorithm.sharing == "none":
-            without.append("proportion")
-        if algorithm.sharing in ("none", "proportion"):
-            without.append("copies")
-        if not algorithm.estimators:
-            without += ["code", "estimator", "warm"]
-        if not _needs_p(fields, algorithm):
-            without.append("assumed_prob")
-    for field in without:
-        fields.pop(field, None)
-
-
-def _needs_p(fields: Mapping[str, Any], algorithm: Algorithm) -> bool:
-    """Whether it matters which p the server assumes."""
-    estimator = ESTIMATORS.get(fields.get("estimator", "coded_sum"))
-    splits = algorithm.estimators and fields.get("code") == "reliability-split"
-    scales = algorithm.weigh is estimated and (estimator is None or estimator.needs_p)
-    return splits or scales
-
-
 def simplest(choice: Mapping[str, Any]) -> dict[str, Any]:
     """A choice of a grid without what changes nothing, so that equal ones are found equal."""
     result = dict(choice)
-    estimator = ESTIMATORS.get(result.get("estimator", "coded_sum"))
-    if estimator is not None and not estimator.remembers:
+    if not ESTIMATORS[result.get("estimator", "coded_sum")].remembers:
         result.pop("warm", None)
     known_to_differ = result.get("p_spread") or result.get("stragglers") == "recorded"
-    if result.get("code") == "reliability-split" and ("assumed_p" in result or not known_to_differ):
+    alike = "assumed_p" in result or not known_to_differ
+    if CODES[result.get("code", "equal-split")].name == "reliability-split" and alike:
         result.pop("code")  # for clients alike in p it is the equal split
-    algorithm = ALGORITHMS.get(result.get("algorithm", "coded_gd"))
-    both = algorithm is not None and algorithm.sharing == "proportion-and-copies"
-    if both and not (result.get("c") and result.get("d")):
-        for key in ("c", "d", "code"):
+    sharing = ALGORITHMS[result.get("algorithm", "coded_gd")].sharing
+    if sharing == "proportion-and-copies" and not (result.get("c") and result.get("d")):
+        for key in ("c", "d", "code", "scheme"):
             result.pop(key, None)
     return result
 

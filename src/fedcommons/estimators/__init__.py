@@ -1,0 +1,113 @@
+"""Estimators: what the server infers of the full gradient from the answers that arrived.
+
+Each is one file, a record `Estimator` that carries everything about itself. `estimate` applies its
+weights; the fast engines of the simulator apply them where they like. `ESTIMATORS` finds one by its
+name, yours too (docs/extend.md).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from fedcommons import checks
+from fedcommons.checks import BoolArray, FloatArray
+from fedcommons.errors import ArgumentError
+from fedcommons.estimators.coded_sum import coded_sum
+from fedcommons.estimators.estimator import Arrivals, Estimator, SecondMoment, Weights
+from fedcommons.estimators.memory import memory
+from fedcommons.estimators.responder_average import responder_average
+from fedcommons.estimators.wait_for_all import wait_for_all
+from fedcommons.registry import Registry
+
+__all__ = [
+    "ESTIMATORS",
+    "Arrivals",
+    "Estimator",
+    "SecondMoment",
+    "Weights",
+    "coded_sum",
+    "estimate",
+    "memory",
+    "responder_average",
+    "start",
+    "wait_for_all",
+]
+
+ESTIMATORS = Registry("estimator", Estimator, (coded_sum, memory, responder_average, wait_for_all))
+
+
+def start(
+    estimator: Estimator, n_clients: int, n_params: int, *, warm: npt.ArrayLike | None = None
+) -> FloatArray | None:
+    """The state before the first round: the remembered answers, (N, P), or None.
+
+    They are 0 (cold), or `warm`, each client's answer at the initial model, shape (N, P).
+    """
+    _check_estimator(estimator)
+    shape = (checks.n_clients(n_clients), checks.integer("n_params", n_params, low=0))
+    if warm is None:
+        return np.zeros(shape) if estimator.remembers else None
+    if not estimator.remembers:
+        raise ArgumentError(f"warm needs an estimator that remembers, got {estimator.name}")
+    return checks.finite("warm", warm, shape=shape).copy()
+
+
+def estimate(
+    estimator: Estimator,
+    state: FloatArray | None,
+    answers: npt.ArrayLike,
+    answered: npt.ArrayLike,
+    straggler_prob: npt.ArrayLike,
+) -> tuple[FloatArray, FloatArray | None]:
+    """One round: the estimate of the full gradient, and the state for the next round.
+
+    Args:
+        state: what `start` or the last round returned.
+        answers: (N, P) the clients' answers; the rows of clients that are not used may hold
+            anything, NaN too.
+        answered: (N,) who answered.
+        straggler_prob: p for all clients or p_i for each, known or estimated from past rounds.
+
+    Returns:
+        The estimate, shape (P,), and the new state.
+    """
+    _check_estimator(estimator)
+    answers = np.asarray(answers)
+    if answers.ndim != 2 or not np.issubdtype(answers.dtype, np.floating):
+        raise ArgumentError(
+            f"answers must be floats of shape (clients, params), "
+            f"got dtype {answers.dtype}, shape {answers.shape}"
+        )
+    arrivals = Arrivals.now_or_never(checks.mask("answered", answered, len(answers)))
+    weights = estimator.weigh(arrivals, checks.straggler_prob(straggler_prob, len(answers)))
+    used = weights.fresh != 0
+    _check_answers(answers, used)
+    total = weights.fresh[used] @ answers[used]
+    if not estimator.remembers:
+        return total, None
+    if state is None:
+        raise ArgumentError(f"state must have the answers' shape {answers.shape}, got None")
+    state = checks.finite("state", state, shape=answers.shape)
+    total = total + weights.remembered @ state
+    if estimator.moves is None:
+        return total, np.where(arrivals.on_time[:, None], answers, state)
+    rate = estimator.moves(arrivals)
+    step = np.where(rate[:, None] != 0, answers - state, 0)
+    return total, state + rate[:, None] * step
+
+
+def _check_estimator(estimator: object) -> None:
+    if not isinstance(estimator, Estimator):
+        raise ArgumentError(
+            f"estimator must be an Estimator such as estimators.coded_sum, got {estimator!r}"
+        )
+
+
+def _check_answers(answers: npt.NDArray[np.floating], used: BoolArray) -> None:
+    bad = used & ~np.isfinite(answers).all(axis=1)
+    if bad.any():
+        raise ArgumentError(
+            f"answers must be finite where they are used, got NaN or infinity "
+            f"from client {int(np.argmax(bad))}"
+        )
