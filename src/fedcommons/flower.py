@@ -138,6 +138,7 @@ def settings_from(run_config: Mapping[str, Any]) -> dict[str, Any]:
         "decay",
         "local-steps",
         "batch-size",
+        "server-optimizer",
         "seed",
     )
     found = {name.replace("-", "_"): run_config[name] for name in names if name in run_config}
@@ -147,7 +148,7 @@ def settings_from(run_config: Mapping[str, Any]) -> dict[str, Any]:
     rehearsed = run_config.get("rehearse-stragglers", 0)
     if (p := checks.real("rehearse-stragglers", rehearsed, low=0)) > 0:
         found["stragglers"] = Bernoulli(p)
-    Settings(**found)
+    Settings.of(**found)
     checks.integer("num-rounds", run_config.get("num-rounds", 0), low=0)
     if "deadline" in run_config:
         found["deadline"] = checks.real("deadline", run_config["deadline"], low=0) or "adaptive"

@@ -27,13 +27,13 @@ from fedcommons.federate.server import asking, coordinator, delivery, meeting
 from fedcommons.federate.server.answers import AnswerCollector
 from fedcommons.federate.server.deadlines import Deadline
 from fedcommons.federate.server.federation import ServerFederation
-from fedcommons.federate.server.settings import Settings
 from fedcommons.federate.site.own_data import SiteData
 from fedcommons.federate.site.store import Store
 from fedcommons.federate.transport.client_app import SiteClient, attach, coded
 from fedcommons.federate.transport.coded_sum import CodedSum
 from fedcommons.federate.transport.embedded_grid import EmbeddedGrid, serve
 from fedcommons.federate.transport.flower_link import FlowerLink
+from fedcommons.methods import Method
 from fedcommons.placement import Placement
 from fedcommons.tasks import softmax
 
@@ -342,7 +342,7 @@ def answers_at(
     """The answers that the sites really give at these parameters: (N, P), and who answered."""
     model = {"beta": beta}
     schema, link = ModelSchema.of(model), FlowerLink(grid)
-    collector = AnswerCollector(federation, link, schema, Settings(), Deadline(10.0), {})
+    collector = AnswerCollector(federation, link, schema, Method(), Deadline(10.0), {})
     present = np.array(federation.commit.present)
     found = serving(grid, lambda: collector.answers(model, 1, present))
     return found.answers, found.answered

@@ -24,7 +24,7 @@ data = {}
 for path in sorted(folder.glob("*.npz")):
     with np.load(path) as file:
         data[path.stem] = SiteData.from_arrays(file["x"], file["y"], file["shareable"])
-settings = Settings(learning_rate=0.5, estimator="memory", warm=True, straggler_prob=0.25)
+settings = Settings.of(learning_rate=0.5, estimator="memory", warm=True, straggler_prob=0.25)
 np.save(folder / "model.npy", run(folder, data, copies=2, seed=5, settings=settings))
 """
 

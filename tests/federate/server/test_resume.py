@@ -35,6 +35,8 @@ WAYS = {
     "memory": {"estimator": "memory"},
     "memory, warm": {"estimator": "memory", "warm": True},
     "owner-corrected": {"code": "owner-corrected"},
+    "adam": {"server_optimizer": "adam"},
+    "memory, momentum": {"estimator": "memory", "server_optimizer": "momentum"},
 }
 
 

@@ -21,8 +21,8 @@ from fedcommons.federate.server.coverage import Coverage
 from fedcommons.federate.server.deadlines import Deadline
 from fedcommons.federate.server.federation import ServerFederation
 from fedcommons.federate.server.link import NO_ANSWER, TOO_LATE, Link, Node, Question, Reply
-from fedcommons.federate.server.settings import Settings
 from fedcommons.federate.server.withdrawals import Dismissals
+from fedcommons.methods import Method
 
 logger = logging.getLogger(__name__)
 
@@ -71,12 +71,12 @@ class AnswerCollector:
         federation: ServerFederation,
         link: Link,
         schema: ModelSchema,
-        settings: Settings,
+        method: Method,
         deadline: Deadline,
         config: Mapping[str, Any],
     ) -> None:
         self.federation, self.link, self.schema = federation, link, schema
-        self.settings, self.deadline, self.config = settings, deadline, config
+        self.method, self.deadline, self.config = method, deadline, config
         self._coverage = Coverage()
         self._dismissals = Dismissals(federation)
 
@@ -184,8 +184,8 @@ class AnswerCollector:
             "given-up": self.federation.state.given_up,
             "round": round_number,
             "task": task,
-            "local-steps": self.settings.local_steps,
-            "batch-size": self.settings.batch_size,
+            "local-steps": self.method.local_steps,
+            "batch-size": self.method.batch_size or 0,
         }
         if place not in self._coverage:  # it may not have seen this commit yet
             receipts = self.federation.receipts(self.commit.members[place].identity)

@@ -38,6 +38,7 @@ class Checkpoint:
         history: a note of every round.
         model: the trained arrays as one vector, (P,).
         memory: (N, P), or None if the estimator remembers nothing.
+        moments: what the server optimizer keeps, (its number of moments, P).
         missed, rounds, run: what is known of how often each site answers, (N,).
     """
 
@@ -53,6 +54,7 @@ class Checkpoint:
     history: tuple[RoundNote, ...]
     model: FloatArray
     memory: FloatArray | None
+    moments: FloatArray
     missed: IntArray
     rounds: IntArray
     run: IntArray
@@ -64,6 +66,8 @@ class Checkpoint:
             raise ValueError("a round or a model that cannot be")
         if self.memory is not None and self.memory.shape != (n, len(self.model)):
             raise ValueError("the memory does not fit the model and the sites")
+        if self.moments.ndim != 2 or self.moments.shape[1] != len(self.model):
+            raise ValueError("the optimizer's moments do not fit the model")
         if not self.history or self.history[-1].round != self.round:
             raise ValueError("the history does not end with the last round")
         object.__setattr__(self, "reliability", Reliability(self.missed, self.rounds, self.run))
@@ -85,6 +89,7 @@ class Checkpoint:
         arrays: dict[str, npt.NDArray[Any]] = {
             "notes": np.frombuffer(json.dumps(notes).encode(), np.uint8),
             "model": self.model,
+            "moments": self.moments,
             "missed": self.missed,
             "rounds": self.rounds,
             "run": self.run,
@@ -138,6 +143,7 @@ class Checkpoint:
             history=tuple(RoundNote.from_json(note) for note in notes["history"]),
             model=arrays["model"],
             memory=arrays.get("memory"),
+            moments=arrays["moments"],
             missed=arrays["missed"],
             rounds=arrays["rounds"],
             run=arrays["run"],

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from fedcommons import checks
 from fedcommons.checks import BoolArray, FloatArray
+from fedcommons.coding import CODES
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.server.checkpoints import Checkpoint
 from fedcommons.federate.server.federation import ServerFederation
@@ -24,24 +25,24 @@ def commit_to_code(
 
     A training that goes on keeps what it split by, whatever others did in between.
     """
-    code, commit = settings.code, federation.commit
+    code, commit = CODES[settings.method.code], federation.commit
     p: tuple[float, ...] | None = None
     w: tuple[float, ...] | None = None
-    if code == "reliability-split":
+    if code.needs_p:
         if saved is None or settings.straggler_prob is not None:
             known = known_reliability(federation, settings)
             p = tuple(straggler_prob(settings, known).tolist())
         else:
             p = saved.straggler_prob
-    elif code == "owner-corrected":
+    if code.needs_owner_share:
         if saved is not None:
             w = saved.owner_share
         elif commit.owner_share is not None:
             w = commit.owner_share
         else:
             w = tuple(ask_owner_shares())
-    if (code, p, w) != (commit.code, commit.straggler_prob, commit.owner_share):
-        federation.record(commit.anew(code=code, straggler_prob=p, owner_share=w))
+    if (code.name, p, w) != (commit.code, commit.straggler_prob, commit.owner_share):
+        federation.record(commit.anew(code=code.name, straggler_prob=p, owner_share=w))
 
 
 def known_reliability(federation: ServerFederation, settings: Settings) -> Reliability:

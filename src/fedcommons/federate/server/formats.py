@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import numpy as np
 import numpy.typing as npt
 
 from fedcommons.errors import FederationError
@@ -53,10 +54,16 @@ class SavedTraining:
     arrays: dict[str, npt.NDArray[Any]]
 
 
-def _as_it_was(content: T) -> T:
-    """Version 0 had no number; nothing else differs in version 1."""
-    return content
+def _with_a_number(folder: Path) -> Path:
+    """State-dir 0 -> 1: it has a number; nothing else differs."""
+    return folder
 
 
-STATE_DIR: Format[Path] = Format("state-dir", upgrades=(_as_it_was,))
-CHECKPOINT: Format[SavedTraining] = Format("checkpoint", upgrades=(_as_it_was,))
+def _with_moments(saved: SavedTraining) -> SavedTraining:
+    """Checkpoint 0 -> 1: it has the server optimizer's moments; there were none before."""
+    moments = np.zeros((0, len(saved.arrays["model"])))
+    return SavedTraining(saved.notes, {**saved.arrays, "moments": moments})
+
+
+STATE_DIR = Format("state-dir", upgrades=(_with_a_number,))
+CHECKPOINT = Format("checkpoint", upgrades=(_with_moments,))

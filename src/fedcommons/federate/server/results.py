@@ -27,7 +27,7 @@ def describe(commit: Commit, settings: Settings, config: Mapping[str, Any]) -> d
     """What a training is, and among whom."""
     return {
         "federation": commit.federation,
-        "settings": {name: str(getattr(settings, name)) for name in settings.__slots__},
+        "settings": {name: str(value) for name, value in settings.listed.items()},
         "train_config": {name: str(value) for name, value in config.items()},
         "sites": [
             {

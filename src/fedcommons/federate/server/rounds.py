@@ -10,6 +10,7 @@ import numpy as np
 from fedcommons import estimators
 from fedcommons.checks import BoolArray, FloatArray
 from fedcommons.errors import FederationError
+from fedcommons.estimators import ESTIMATORS
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.model_schema import ModelSchema
 from fedcommons.federate.server import withdrawals
@@ -19,6 +20,7 @@ from fedcommons.federate.server.federation import ServerFederation
 from fedcommons.federate.server.round_notes import RoundNote, SiteNote
 from fedcommons.federate.server.settings import Settings
 from fedcommons.federate.server.training_state import TrainingState
+from fedcommons.optimizers import OPTIMIZERS, USUAL
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +34,8 @@ class Rounds:
         self, federation: ServerFederation, settings: Settings, collector: AnswerCollector
     ) -> None:
         self.federation, self.settings, self.collector = federation, settings, collector
-        self.estimator = estimators.ESTIMATORS[settings.estimator]
+        self.estimator = ESTIMATORS[settings.method.estimator]
+        self.optimizer = OPTIMIZERS[settings.method.server_optimizer]
 
     @property
     def commit(self) -> Commit:
@@ -118,13 +121,15 @@ class Rounds:
             )
         if state.memory is not None:
             state.memory[here] = memory
-        step = self.settings.learning_rate * self.settings.decay**t / self.commit.n_examples
+        M = self.commit.n_examples
+        step = self.settings.learning_rate * self.settings.decay**t / M
         with np.errstate(over="ignore", invalid="ignore"):  # noticed below
-            moved = self.schema.vector(state.model) - step * estimate
+            direction, moments = self.optimizer.direction(state.moments, estimate, M, USUAL)
+            moved = self.schema.vector(state.model) - step * direction
             model = self.schema.model(moved, state.model)
-        if not np.isfinite(self.schema.vector(model)).all():
+        if not all(np.isfinite(x).all() for x in (self.schema.vector(model), *moments)):
             raise self._not_finite(found, t)
-        state.model = model
+        state.model, state.moments = model, moments
 
     def _not_finite(self, found: RoundAnswers, t: int) -> FederationError:
         sizes = np.abs(found.answers).max(axis=1)

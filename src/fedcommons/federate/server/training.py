@@ -78,14 +78,14 @@ class Training:
                 "track_running_stats=False"
             )
         collector = AnswerCollector(
-            self.federation, link, schema, self.settings, self.deadline, self.config
+            self.federation, link, schema, self.settings.method, self.deadline, self.config
         )
         rounds = Rounds(self.federation, self.settings, collector)
         saved = self.federation.state.checkpoint(self.name)
         code_choice.commit_to_code(
             self.federation, self.settings, saved, lambda: collector.owner_shares(initial)
         )
-        state = self._begin(initial, schema, rounds, evaluate, saved)
+        state = self._begin(initial, schema, evaluate, saved)
         if state.round and num_rounds <= state.round:
             rounds.bring_up_to_date(state)
             self._save(state, schema)
@@ -95,7 +95,7 @@ class Training:
                 num_rounds,
             )
         absences = code_choice.rehearsed_absences(self.settings, self.commit, num_rounds)
-        if self.settings.warm and not state.warmed:
+        if self.settings.method.warm and not state.warmed:
             rounds.warm_up(state)
             self._save(state, schema)
         silent, most_silent = 0, min(MOST_SILENT_ROUNDS, num_rounds - state.round)
@@ -121,7 +121,6 @@ class Training:
         self,
         initial: NamedArrays,
         schema: ModelSchema,
-        rounds: Rounds,
         evaluate: Evaluate | None,
         saved: Checkpoint | None,
     ) -> TrainingState:
@@ -130,7 +129,7 @@ class Training:
             return TrainingState.start(
                 initial,
                 schema,
-                rounds.estimator,
+                self.settings.method,
                 code_choice.known_reliability(self.federation, self.settings),
                 self.commit,
                 round_notes.initial_note(evaluate, initial),

@@ -6,10 +6,12 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedcommons import estimators
+import numpy as np
+
+from fedcommons import estimators, optimizers
 from fedcommons.checks import FloatArray
 from fedcommons.errors import FederationError
-from fedcommons.estimators import Estimator
+from fedcommons.estimators import ESTIMATORS
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays
 from fedcommons.federate.server.checkpoints import Checkpoint
@@ -17,6 +19,8 @@ from fedcommons.federate.server.round_notes import RoundNote
 from fedcommons.federate.server.settings import Settings
 from fedcommons.federate.server.state import ServerState
 from fedcommons.federate.server.withdrawals import reset_memory
+from fedcommons.methods import Method
+from fedcommons.optimizers import OPTIMIZERS
 from fedcommons.reliability import Reliability
 
 
@@ -28,6 +32,7 @@ class TrainingState:
         round: how many rounds are over.
         model: the present one.
         memory: what the estimator remembers, (N, P); None if it remembers nothing.
+        moments: what the server optimizer keeps, of (P,) each.
         reliability: how often each site answers, as far as it is known.
         commit: the order of the commit that `memory` is of.
         initial: a digest of the model before round 1.
@@ -38,6 +43,7 @@ class TrainingState:
     round: int
     model: NamedArrays
     memory: FloatArray | None
+    moments: optimizers.State
     reliability: Reliability
     commit: tuple[int, int]
     initial: str
@@ -49,15 +55,22 @@ class TrainingState:
         cls,
         model: NamedArrays,
         schema: ModelSchema,
-        estimator: Estimator,
+        method: Method,
         reliability: Reliability,
         commit: Commit,
         note: RoundNote,
     ) -> TrainingState:
         vector = schema.vector(model)
-        memory = estimators.start(estimator, len(commit.members), len(vector))
-        order = commit.order
-        return cls(0, model, memory, reliability, order, digest_of(vector), history=[note])
+        return cls(
+            0,
+            model,
+            estimators.start(ESTIMATORS[method.estimator], len(commit.members), len(vector)),
+            OPTIMIZERS[method.server_optimizer].start(vector.shape),
+            reliability,
+            commit.order,
+            digest_of(vector),
+            history=[note],
+        )
 
     @classmethod
     def resume(
@@ -79,6 +92,7 @@ class TrainingState:
             saved.round,
             schema.model(saved.model, initial),
             saved.memory,
+            tuple(saved.moments),
             saved.reliability,
             saved.commit,
             saved.initial,
@@ -89,6 +103,8 @@ class TrainingState:
     def checkpoint(
         self, schema: ModelSchema, commit: Commit, settings: Settings, about: dict[str, Any]
     ) -> Checkpoint:
+        model = schema.vector(self.model)
+        moments = np.array(self.moments, np.float64).reshape(len(self.moments), len(model))
         return Checkpoint(
             round=self.round,
             commit=self.commit,
@@ -100,8 +116,9 @@ class TrainingState:
             warmed=self.warmed,
             schema=schema.arrays,
             history=tuple(self.history),
-            model=schema.vector(self.model),
+            model=model,
             memory=self.memory,
+            moments=moments,
             missed=self.reliability.missed,
             rounds=self.reliability.rounds,
             run=self.reliability.run,

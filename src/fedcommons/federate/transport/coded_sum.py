@@ -35,13 +35,14 @@ class CodedSum:
         deadline: float | Literal["adaptive"] = 60.0,
         **settings: Any,
     ) -> None:
-        """`settings` are those of `Settings`; `deadline` is a round's limit in seconds.
+        """`settings` are those of `Settings` and of `Method`.
 
-        An adaptive deadline is one and a half times what nine of ten answers took in past rounds,
-        and two seconds more; who misses it counts as if it had taken half as long again.
+        `deadline` is a round's limit in seconds. An adaptive one is one and a half times what nine
+        of ten answers took in past rounds, and two seconds more; who misses it counts as if it had
+        taken half as long again.
         """
         self.federation = federation
-        self.settings = Settings(**settings)
+        self.settings = Settings.of(**settings)
         self.deadline = deadline
         Deadline(deadline)
 
