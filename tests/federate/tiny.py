@@ -35,6 +35,7 @@ from fedcommons.federate.transport.embedded_grid import EmbeddedGrid, serve
 from fedcommons.federate.transport.flower_link import FlowerLink
 from fedcommons.methods import Method
 from fedcommons.placement import Placement
+from fedcommons.stragglers import Trace
 from fedcommons.tasks import softmax
 
 N_FEATURES, N_CLASSES = 4, 3
@@ -356,3 +357,8 @@ def mean_estimate(answers: np.ndarray, p: np.ndarray) -> np.ndarray:
         found, _ = estimators.estimate(estimators.coded_sum, None, answers, answered, p)
         total += np.prod(np.where(answered, 1 - p, p)) * found
     return total
+
+
+def trace(*rounds: str) -> Trace:
+    """Who answers in each round: trace("abd", "c")."""
+    return Trace(np.array([[name in answering for name in "abcd"] for answering in rounds]))

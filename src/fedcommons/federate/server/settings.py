@@ -46,7 +46,7 @@ class Settings:
 
         `batch_size` = 0 is a full batch, as in a run config, which has no None.
         """
-        if isinstance(size := settings.get("batch_size"), int) and size == 0:
+        if type(size := settings.get("batch_size")) is int and size == 0:
             settings["batch_size"] = None
         of_method = {f.name: settings.pop(f.name) for f in fields(Method) if f.name in settings}
         return cls(method=Method(**of_method), **settings)
