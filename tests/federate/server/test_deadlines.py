@@ -1,30 +1,17 @@
 """How long a round waits for answers, and for anybody to be connected."""
 
-from types import SimpleNamespace
-
 import pytest
 
 from fedcommons.errors import FederationError
 from fedcommons.federate.server import asking, deadlines
 from fedcommons.federate.transport.embedded_grid import EmbeddedGrid
+from tests.federate.server.trouble import Clock
 from tests.federate.tiny import (
     outcomes,
     train,
 )
 
 pytestmark = pytest.mark.usefixtures("impatient")
-
-
-class Clock(SimpleNamespace):
-    """Time that passes only where somebody sleeps."""
-
-    now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
 
 
 class Slow(EmbeddedGrid):

@@ -54,6 +54,22 @@ def test_a_training_is_named_by_its_settings():
     assert Settings(straggler_prob=[0.5, 0.5]).name(1, {}) == others[2].name(1, {})
 
 
+def test_a_training_keeps_its_folder_from_version_to_version():
+    """By the names that the version before wrote."""
+    known = Settings.of(
+        stragglers=Bernoulli(0.4),
+        straggler_prob=0.4,
+        seed=4,
+        estimator="memory",
+        warm=True,
+        learning_rate=0.5,
+    )
+    assert known.name(1, {}) == "epoch1-equal-split-memory-warm-febdd65a"
+    other = Settings.of(estimator="tests.odd_parts:damped", server_optimizer="adam")
+    assert other.name(1, {}).startswith("epoch1-equal-split-tests-odd-parts-damped-")
+    assert other.name(1, {}) != Settings.of(estimator="tests.odd_parts:damped").name(1, {})
+
+
 def test_results_hold_every_round_and_every_answer(tiny):
     grid = tiny.grid()
     with tiny.shared(grid) as federation:

@@ -1,16 +1,29 @@
 """Grids on which replies are late, damaged or missing."""
 
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 
 from fedcommons.federate.protocol import chunks
-from fedcommons.federate.server import delivery
+from fedcommons.federate.server import answers, asking, delivery, meeting
 from fedcommons.federate.transport import messages
 from tests.federate.tiny import (
     Counting,
 )
+
+
+class Clock(SimpleNamespace):
+    """Time that passes only where somebody sleeps."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
 
 
 class Troubled(Counting):
@@ -87,6 +100,14 @@ def missing(*names: str):
 
 def empty(message: Message, _reply: Message) -> Message:
     return Message(RecordDict(), reply_to=message)
+
+
+def stop_the_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """From now on time passes only where the server sleeps."""
+    found = Clock()
+    for module in (asking, answers, delivery, meeting):
+        monkeypatch.setattr(module, "time", found)
+    return found
 
 
 def in_small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
