@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fedcommons import checks
 from fedcommons.errors import ArgumentError, FederationError
@@ -18,62 +20,88 @@ from fedcommons.federate.server.strangers import point_out_strangers
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class ExchangeSettings:
+    """How to share, if there is to be an exchange.
+
+    Attributes:
+        copies: d, how many other sites get each shareable example.
+        n_sites: how many sites to wait for, for at most `wait` seconds.
+        seconds: how long a site may take for a message of the exchange.
+        reshare: make a new exchange although there is one.
+        leave: names of sites that left for good.
+        seed: of the draw; random by default.
+    """
+
+    copies: int
+    n_sites: int = 2
+    wait: float = 60
+    seconds: float = 120
+    reshare: bool = False
+    leave: Sequence[str] = ()
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        checked = {
+            "copies": checks.integer("copies", self.copies, low=0),
+            "n_sites": checks.integer("sites", self.n_sites, low=2),
+            "wait": checks.real("wait", self.wait, low=0),
+            "seconds": checks.positive("timeout", self.seconds),
+            "reshare": checks.boolean("reshare", self.reshare),
+        }
+        if self.seed is not None:
+            checked["seed"] = checks.integer("seed", self.seed, low=0, high=LARGEST)
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+
 def share(
-    link: Link,
-    *,
-    federation: str,
-    state_dir: Path,
-    run_id: int,
-    copies: int,
-    n_sites: int = 2,
-    wait: float = 60,
-    seconds: float = 120,
-    reshare: bool = False,
-    leave: Sequence[str] = (),
-    seed: int | None = None,
+    link: Link, *, federation: str, state_dir: Path, run_id: int, **settings: Any
 ) -> ServerFederation:
-    """Exchange once, or take up the exchange that was made: the federation, under its commit."""
+    """Exchange once, or take up the exchange that was made: the federation, under its commit.
+
+    `settings` are those of `ExchangeSettings`.
+    """
     if not NAME.fullmatch(federation):
         raise ArgumentError(f"federation must be letters, digits, . _ -, got {federation!r}")
-    copies = checks.integer("copies", copies, low=0)
-    n_sites = checks.integer("sites", n_sites, low=2)
-    wait = checks.real("wait", wait, low=0)
-    seconds = checks.positive("timeout", seconds)
-    reshare = checks.boolean("reshare", reshare)
-    if seed is not None:
-        seed = checks.integer("seed", seed, low=0, high=LARGEST)
+    wanted = ExchangeSettings(**settings)
     us = ServerFederation(federation, state_dir, run_id)
     try:
-        # Sites that have a commit say who they are first: a fresh key would number their rows anew.
-        is_first = us.commit_or_none is None and us.unfinished is None and not reshare
-        us.meeting.gather(
-            link, n_sites=n_sites, wait=wait, with_key=is_first, unless_committed=True
-        )
-        adopt(us, leave, needed=not reshare)
-        withdrawals.check_leaving(us, leave)
-        pending = None if reshare else us.unfinished
-        if pending is not None and pending.epoch.copies == copies:
-            logger.info("going on with the exchange of epoch %d", pending.epoch.number)
-            exchange.deliver(us, link, pending, seconds=seconds)
-        elif us.commit_or_none is None or reshare:
-            if not is_first:
-                n_sites = min(n_sites, us.meeting.n_heard)  # who is not there was waited for
-                us.meeting.ask_anew()
-                us.meeting.gather(
-                    link, n_sites=n_sites, wait=wait, with_key=True, unless_committed=False
-                )
-            exchange.deliver(us, link, exchange.begin(us, copies, seed, leave), seconds=seconds)
-        elif us.commit.copies != copies:
-            raise FederationError(
-                f"copies is {copies}, but the exchange was made with {us.commit.copies}: set "
-                "reshare = true to make a new one"
-            )
-        else:
-            us.drop_unfinished()
-            logger.info("using the exchange of epoch %d", us.commit.number)
-        withdrawals.let_go(us, leave)
+        _find_a_commit(us, link, wanted)
+        withdrawals.let_go(us, wanted.leave)
         point_out_strangers(us)
     except BaseException:
         us.close()
         raise
     return us
+
+
+def _find_a_commit(us: ServerFederation, link: Link, wanted: ExchangeSettings) -> None:
+    """Meet the sites; then go on with an exchange, make one, or use the one that was made."""
+    # Sites that have a commit say who they are first: a fresh key would number their rows anew.
+    is_first = us.commit_or_none is None and us.unfinished is None and not wanted.reshare
+    n_sites, wait, seconds = wanted.n_sites, wanted.wait, wanted.seconds
+    us.meeting.gather(link, n_sites=n_sites, wait=wait, with_key=is_first, unless_committed=True)
+    adopt(us, wanted.leave, needed=not wanted.reshare)
+    withdrawals.check_leaving(us, wanted.leave)
+    pending = None if wanted.reshare else us.unfinished
+    if pending is not None and pending.epoch.copies == wanted.copies:
+        logger.info("going on with the exchange of epoch %d", pending.epoch.number)
+        exchange.deliver(us, link, pending, seconds=seconds)
+    elif us.commit_or_none is None or wanted.reshare:
+        if not is_first:
+            n_sites = min(n_sites, us.meeting.n_heard)  # who is not there was waited for
+            us.meeting.ask_anew()
+            us.meeting.gather(
+                link, n_sites=n_sites, wait=wait, with_key=True, unless_committed=False
+            )
+        begun = exchange.begin(us, wanted.copies, wanted.seed, wanted.leave)
+        exchange.deliver(us, link, begun, seconds=seconds)
+    elif us.commit.copies != wanted.copies:
+        raise FederationError(
+            f"copies is {wanted.copies}, but the exchange was made with {us.commit.copies}: set "
+            "reshare = true to make a new one"
+        )
+    else:
+        us.drop_unfinished()
+        logger.info("using the exchange of epoch %d", us.commit.number)

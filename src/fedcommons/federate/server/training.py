@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcommons import checks
+from fedcommons.checks import BoolArray
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays
@@ -98,12 +99,26 @@ class Training:
         if self.settings.method.warm and not state.warmed:
             rounds.warm_up(state)
             self._save(state, schema)
+        self._go_on(rounds, state, num_rounds, absences, evaluate, on_round)
+        results.write(self.folder, self._about(), state.history, state.model)
+        return state
+
+    def _go_on(
+        self,
+        rounds: Rounds,
+        state: TrainingState,
+        num_rounds: int,
+        absences: BoolArray | None,
+        evaluate: Evaluate | None,
+        on_round: Callable[[RoundNote], None] | None,
+    ) -> None:
+        """Round after round up to `num_rounds`; an error if nobody answers for many of them."""
         silent, most_silent = 0, min(MOST_SILENT_ROUNDS, num_rounds - state.round)
         for t in range(state.round, num_rounds):
             note = rounds.one(state, None if absences is None else absences[t])
             note = round_notes.with_metrics(note, evaluate, state.model)
             state.history.append(note)
-            self._save(state, schema)
+            self._save(state, rounds.schema)
             round_notes.log_round(note, num_rounds)
             if on_round:
                 on_round(note)
@@ -114,8 +129,6 @@ class Training:
                     "as it was before; give the same command again to go on, with a larger "
                     "num_rounds if that was the last"
                 )
-        results.write(self.folder, self._about(), state.history, state.model)
-        return state
 
     def _begin(
         self,
