@@ -244,6 +244,7 @@ from fedcommons.federate.server import coordinator
 from fedcommons.federate.transport.client_app import attach
 from fedcommons.federate.transport.embedded_grid import EmbeddedGrid
 from fedcommons.federate.transport.flower_internals import as_task
+from fedcommons.federate.transport.flower_link import FlowerLink
 from fedcommons.federate.site.own_data import load_site_data
 folder, n_sites = Path(sys.argv[1]), int(sys.argv[2])
 app = ClientApp()
@@ -255,8 +256,8 @@ nodes = [
 grid = EmbeddedGrid(app, nodes, {})
 start = time.perf_counter()
 with as_task(grid.run_id, 1):
-    us = coordinator.share(grid, federation="f", state_dir=folder / "server", run_id=grid.run_id,
-        copies=3, n_sites=n_sites, seed=0)
+    us = coordinator.share(FlowerLink(grid), federation="f", state_dir=folder / "server",
+        run_id=grid.run_id, copies=3, n_sites=n_sites, seed=0)
 seconds = time.perf_counter() - start
 peak = [line for line in open("/proc/self/status") if line.startswith("VmHWM")][0].split()[1]
 print(json.dumps({"seconds": seconds, "MB moved": grid.n_bytes / 1e6,

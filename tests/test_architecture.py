@@ -26,7 +26,7 @@ ROOMS = {  # each room, and the rooms that it may import beside itself and the c
     "figures": ("simulate", "plan", "federate", "claims"),
     "cli": ("simulate", "plan", "federate", "flower", "claims", "figures"),
 }
-KNOWN = ("federate.server", "fedcommons.federate.protocol.chunks", "fedcommons.federate.site.")
+KNOWN = ("fedcommons.federate.protocol.chunks", "fedcommons.federate.site.")
 FLOWER = ("federate.transport", "federate.apps", "flower")  # who may import flwr
 FRONTS = ("fedcommons", "fedcommons.federate")  # they name, for type checkers, what they show
 HEAVY = ("torch", "flwr", "matplotlib", "pyarrow", "typer", "rich", "pandas")
@@ -85,7 +85,7 @@ def test_imports_never_point_back(name):
 
 @pytest.mark.parametrize("name", MODULES)
 def test_flower_is_imported_where_messages_cross_and_nowhere_else(name):
-    if room(name) not in (*FLOWER, "federate.server", "cli"):
+    if room(name) not in (*FLOWER, "cli"):
         assert not any(m.split(".")[0] == "flwr" for m in imports(name))
 
 
@@ -140,12 +140,6 @@ def test_a_deployed_site_imports_neither_scipy_nor_the_servers_side():
     code = "import sys, fedcommons.flower, fedcommons.tasks.softmax; print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     found = set(run.stdout.split())
-    unwanted = {
-        "scipy",
-        "torch",
-        "pyarrow",
-        "fedcommons.federate.server.training",
-        "fedcommons.theory",
-    }
+    unwanted = {"scipy", "torch", "pyarrow", "fedcommons.federate.server", "fedcommons.theory"}
     assert "fedcommons.federate.transport.client_app" in found
     assert not unwanted & found

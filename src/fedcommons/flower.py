@@ -34,14 +34,14 @@ from fedcommons.stragglers import Bernoulli
 if TYPE_CHECKING:
     from flwr.serverapp import Grid
 
-    from fedcommons.federate.server.coordinator import Federation
-    from fedcommons.federate.server.training import CodedSum
+    from fedcommons.federate.server.federation import ServerFederation
+    from fedcommons.federate.transport.coded_sum import CodedSum
     from fedcommons.federate.transport.embedded_grid import run_embedded
 
 # A deployed client is a new process for every message: it does not import the server's side.
 _SERVER = {
-    "CodedSum": "fedcommons.federate.server.training",
-    "Federation": "fedcommons.federate.server.coordinator",
+    "CodedSum": "fedcommons.federate.transport.coded_sum",
+    "ServerFederation": "fedcommons.federate.server.federation",
     "run_embedded": "fedcommons.federate.transport.embedded_grid",
 }
 
@@ -54,7 +54,7 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "CodedSum",
-    "Federation",
+    "ServerFederation",
     "SiteClient",
     "SiteData",
     "attach",
@@ -83,7 +83,7 @@ def share(
     reshare: bool | None = None,
     leave: Sequence[str] | None = None,
     seed: int | None = None,
-) -> Federation:
+) -> ServerFederation:
     """Share each shareable example with `copies` other sites, once; later runs take that up.
 
     Args:
@@ -100,6 +100,7 @@ def share(
     timeout, reshare, leave (names with commas between), seed.
     """
     from fedcommons.federate.server import coordinator
+    from fedcommons.federate.transport.flower_link import FlowerLink
 
     config = context.run_config
 
@@ -110,7 +111,7 @@ def share(
     if folder is None:
         raise ArgumentError("state-dir must be given in the run config, an absolute path")
     return coordinator.share(
-        grid,
+        FlowerLink(grid),
         federation=str(given(federation, "federation", "federation")),
         state_dir=checks.path("state-dir", folder),
         run_id=context.run_id,
@@ -141,6 +142,7 @@ def settings_from(run_config: Mapping[str, Any]) -> dict[str, Any]:
         "decay",
         "local-steps",
         "batch-size",
+        "server-optimizer",
         "seed",
     )
     found = {name.replace("-", "_"): run_config[name] for name in names if name in run_config}
@@ -150,7 +152,7 @@ def settings_from(run_config: Mapping[str, Any]) -> dict[str, Any]:
     rehearsed = run_config.get("rehearse-stragglers", 0)
     if (p := checks.real("rehearse-stragglers", rehearsed, low=0)) > 0:
         found["stragglers"] = Bernoulli(p)
-    Settings(**found)
+    Settings.of(**found)
     checks.integer("num-rounds", run_config.get("num-rounds", 0), low=0)
     if "deadline" in run_config:
         found["deadline"] = checks.real("deadline", run_config["deadline"], low=0) or "adaptive"

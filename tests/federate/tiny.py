@@ -22,18 +22,20 @@ from flwr.serverapp import ServerApp
 
 from fedcommons import estimators
 from fedcommons.federate.protocol.commits import Commit
-from fedcommons.federate.server import coordinator, delivery, meeting
-from fedcommons.federate.server.answers import Inquiry
-from fedcommons.federate.server.coordinator import Federation
-from fedcommons.federate.server.settings import Settings
-from fedcommons.federate.server.training import CodedSum
+from fedcommons.federate.protocol.model_schema import ModelSchema
+from fedcommons.federate.server import asking, coordinator, delivery, meeting
+from fedcommons.federate.server.answers import AnswerCollector
+from fedcommons.federate.server.deadlines import Deadline
+from fedcommons.federate.server.federation import ServerFederation
 from fedcommons.federate.site.own_data import SiteData
 from fedcommons.federate.site.store import Store
-from fedcommons.federate.transport import messages
 from fedcommons.federate.transport.client_app import SiteClient, attach, coded
+from fedcommons.federate.transport.coded_sum import CodedSum
 from fedcommons.federate.transport.embedded_grid import EmbeddedGrid, serve
-from fedcommons.federate.transport.model_arrays import Layout
+from fedcommons.federate.transport.flower_link import FlowerLink
+from fedcommons.methods import Method
 from fedcommons.placement import Placement
+from fedcommons.stragglers import Trace
 from fedcommons.tasks import softmax
 
 N_FEATURES, N_CLASSES = 4, 3
@@ -70,10 +72,10 @@ def trained_model(rate: float) -> Train:
 
 def be_impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same waiting, a hundred times shorter."""
-    monkeypatch.setattr(messages, "POLL_SECONDS", 0.003)
+    monkeypatch.setattr(asking, "POLL_SECONDS", 0.003)
     monkeypatch.setattr(delivery, "RETRY_SECONDS", 0.02)
     monkeypatch.setattr(meeting, "LINGER_SECONDS", 0.05)
-    monkeypatch.setattr(coordinator, "MEET_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(meeting, "MEET_AGAIN_SECONDS", 0.01)
 
 
 def initial(dtype: str = "float64") -> ArrayRecord:
@@ -129,7 +131,7 @@ class Tiny:
         ]
         return kind(self.app(train), configs, {})
 
-    def share(self, grid: EmbeddedGrid, **options: Any) -> Federation:
+    def share(self, grid: EmbeddedGrid, **options: Any) -> ServerFederation:
         defaults = {
             "copies": self.copies,
             "seed": 5,
@@ -139,7 +141,7 @@ class Tiny:
         return serving(
             grid,
             lambda: coordinator.share(
-                grid,
+                FlowerLink(grid),
                 federation=NAME,
                 state_dir=self.state_dir,
                 run_id=grid.run_id,
@@ -148,7 +150,9 @@ class Tiny:
         )
 
     @contextlib.contextmanager
-    def shared(self, grid: EmbeddedGrid | None = None, **options: Any) -> Iterator[Federation]:
+    def shared(
+        self, grid: EmbeddedGrid | None = None, **options: Any
+    ) -> Iterator[ServerFederation]:
         federation = self.share(self.grid() if grid is None else grid, **options)
         try:
             yield federation
@@ -303,7 +307,7 @@ def serving(grid: EmbeddedGrid, main: Callable[[], Any]) -> Any:
 
 
 def train(
-    federation: Federation,
+    federation: ServerFederation,
     grid: EmbeddedGrid,
     num_rounds: int,
     *,
@@ -334,14 +338,15 @@ def outcomes(note: dict[str, Any]) -> dict[str, str]:
 
 
 def answers_at(
-    federation: Federation, grid: EmbeddedGrid, beta: np.ndarray
+    federation: ServerFederation, grid: EmbeddedGrid, beta: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """The answers that the sites really give at these parameters: (N, P), and who answered."""
-    model = ArrayRecord({"beta": Array(beta)})
-    inquiry = Inquiry(federation, Layout.of(model), Settings(), 10.0, ConfigRecord())
+    model = {"beta": beta}
+    schema, link = ModelSchema.of(model), FlowerLink(grid)
+    collector = AnswerCollector(federation, link, schema, Method(), Deadline(10.0), {})
     present = np.array(federation.commit.present)
-    heard = serving(grid, lambda: inquiry.answers(grid, model, 1, present))
-    return heard.answers, heard.answered
+    found = serving(grid, lambda: collector.answers(model, 1, present))
+    return found.answers, found.answered
 
 
 def mean_estimate(answers: np.ndarray, p: np.ndarray) -> np.ndarray:
@@ -352,3 +357,8 @@ def mean_estimate(answers: np.ndarray, p: np.ndarray) -> np.ndarray:
         found, _ = estimators.estimate(estimators.coded_sum, None, answers, answered, p)
         total += np.prod(np.where(answered, 1 - p, p)) * found
     return total
+
+
+def trace(*rounds: str) -> Trace:
+    """Who answers in each round: trace("abd", "c")."""
+    return Trace(np.array([[name in answering for name in "abcd"] for answering in rounds]))

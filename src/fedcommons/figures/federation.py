@@ -44,9 +44,9 @@ def write_page(folder: Path) -> Path:
 
 def _read(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]:
     """What was run, its rounds and its answers."""
-    if notes := results.unfinished(folder):
-        record = {**notes["about"], "rounds": notes["round"], "versions": {}}
-        return record, *results.tables(notes["history"])
+    if checkpoint := results.unfinished(folder):
+        record = {**checkpoint.about, "rounds": checkpoint.round, "versions": {}}
+        return record, *results.tables(checkpoint.history)
     record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     rounds, answers = (
         pyarrow.parquet.read_table(folder / f"{name}.parquet").to_pylist()

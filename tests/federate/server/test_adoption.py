@@ -8,7 +8,7 @@ import pytest
 
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol import durable
-from fedcommons.federate.server.coordinator import MOST_AHEAD
+from fedcommons.federate.server.exchange import MOST_AHEAD
 from fedcommons.federate.server.state import ServerState
 from fedcommons.federate.site.store import Store
 from tests.federate.tiny import Tiny, die_at, in_child, outcomes, train

@@ -15,6 +15,7 @@ from fedcommons.errors import FederationError
 from fedcommons.federate.protocol import durable
 from fedcommons.federate.server import coordinator
 from fedcommons.federate.transport import messages
+from fedcommons.federate.transport.flower_link import FlowerLink
 from fedcommons.stragglers import Bernoulli, Markov
 from tests.federate.tiny import (
     Counting,
@@ -34,6 +35,8 @@ WAYS = {
     "memory": {"estimator": "memory"},
     "memory, warm": {"estimator": "memory", "warm": True},
     "owner-corrected": {"code": "owner-corrected"},
+    "adam": {"server_optimizer": "adam"},
+    "memory, momentum": {"estimator": "memory", "server_optimizer": "momentum"},
 }
 
 
@@ -129,7 +132,7 @@ def test_a_state_dir_must_be_absolute_and_of_this_federation(tiny):
     ):
         options = {"federation": name, "state_dir": folder, "run_id": grid.run_id, "copies": 2}
         with pytest.raises(FederationError, match=message):
-            serving(grid, lambda options=options: coordinator.share(grid, **options))
+            serving(grid, lambda options=options: coordinator.share(FlowerLink(grid), **options))
 
 
 def test_a_lost_state_dir_adopts_the_newest_commit_that_sites_report(tiny):
@@ -193,7 +196,7 @@ def test_a_checkpoint_that_lacks_something_is_damaged(tiny):
     path = next(tiny.state_dir.glob("epoch1-*/checkpoint.npz"))
     with np.load(path) as file:
         np.savez(path, **{name: file[name] for name in file.files if name != "missed"})
-    with pytest.raises(FederationError, match=r"checkpoint.npz is damaged: 'without missed'"):
+    with pytest.raises(FederationError, match=r"checkpoint.npz is damaged: it lacks 'missed'"):
         tiny.run(2)
 
 

@@ -6,6 +6,8 @@ from flwr.app import Context, RecordDict
 from fedcommons import flower
 from fedcommons.errors import ArgumentError
 from fedcommons.federate.server import coordinator
+from fedcommons.federate.server.settings import Settings
+from fedcommons.methods import Method
 
 
 @pytest.mark.parametrize(
@@ -36,6 +38,10 @@ def test_a_wrong_value_of_the_exchange_is_named(key, value, rule):
         ("num-rounds", 2.7, "num-rounds must be an integer >= 0, got 2.7"),
         ("warm", "false", "warm must be true or false, got 'false'"),
         ("estimator", "best", "estimator must be one of"),
+        ("estimator", "nowhere:best", "estimator nowhere:best cannot be imported"),
+        ("estimator", "wait_for_all", "and not wait for everybody, got 'wait_for_all'"),
+        ("code", "tests.odd_parts:half_to_owner", "equal-split, .*, which sites have too"),
+        ("server-optimizer", "lamb", "server_optimizer must be one of sgd, momentum, adam"),
         ("straggler-prob", "x", "straggler-prob must be a real number"),
         ("straggler-prob", 1.0, r"straggler_prob must be in \[0, 1\), got 1"),
         ("rehearse-stragglers", -0.5, "rehearse-stragglers must be in"),
@@ -53,3 +59,9 @@ def test_names_of_sites_may_have_spaces_about_them(monkeypatch):
     config = {"state-dir": "/nowhere", "copies": 1, "leave": "a, b,"}
     given = flower.share(None, Context(1, 1, {}, RecordDict(), config))
     assert given["leave"] == ["a", "b"]
+
+
+def test_a_run_config_sets_the_method():
+    config = {"estimator": "tests.odd_parts:damped", "server-optimizer": "yogi", "batch-size": 0}
+    settings = Settings.of(**flower.settings_from(config))
+    assert settings.method == Method(estimator="tests.odd_parts:damped", server_optimizer="yogi")

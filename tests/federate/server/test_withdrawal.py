@@ -1,47 +1,26 @@
-"""Owners take examples back, sites leave: everybody agrees, and training goes on."""
-
-import shutil
+"""Owners take examples back: everybody agrees, and training goes on."""
 
 import numpy as np
 import pytest
 
 from fedcommons.errors import FederationError
-from fedcommons.federate.protocol.refusals import CommitRefused, Refusal
-from fedcommons.federate.server import coordinator
-from fedcommons.federate.server.training import CodedSum
-from fedcommons.federate.server.withdrawals import Withdrawn, holders_of_what_left, withdraw
+from fedcommons.federate.protocol.refusals import CommitRefused
+from fedcommons.federate.protocol.withdrawals import Withdrawn
+from fedcommons.federate.server.federation import ServerFederation
+from fedcommons.federate.server.withdrawals import holders_of_what_left, withdraw
 from fedcommons.federate.site.own_data import SiteData
-from fedcommons.federate.site.store import Store
 from fedcommons.federate.transport import messages
-from fedcommons.federate.transport.model_arrays import Layout
+from tests.federate.server.agreement import check_agreement
 from tests.federate.tiny import (
     BETA,
     Counting,
-    P,
     Tampered,
     Tiny,
-    answers_at,
-    initial,
-    mean_estimate,
     outcomes,
     train,
 )
 
 pytestmark = pytest.mark.usefixtures("impatient")
-
-
-def check_agreement(tiny: Tiny, federation, grid, gone: dict[str, set[int]]) -> None:
-    """Shares add up to M, and the estimate is unbiased for the sum over what is left."""
-    here = [m.site for i, m in enumerate(federation.commit.members) if federation.commit.present[i]]
-    assert federation.commit.n_examples == sum(
-        tiny.data[site].n_examples - len(gone.get(site, set())) for site in here
-    )
-    everything = {site: set(range(tiny.data[site].n_examples)) for site in set(tiny.names)}
-    left = {site: rows for site, rows in everything.items() if site not in here}
-    answers, answered = answers_at(federation, grid, BETA)  # raises if coverage is not M
-    assert answered.tolist() == list(federation.commit.present)
-    full = tiny.full_gradient({**left, **gone}, BETA).ravel()
-    np.testing.assert_allclose(mean_estimate(answers, P), full, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -128,78 +107,6 @@ def test_what_was_withdrawn_once_never_comes_back(tiny):
     assert withdraw(third, 1, Withdrawn((0,), 0)) is third
 
 
-def test_a_site_that_withdraws_everything_leaves(tiny):
-    grid = tiny.grid()
-    with tiny.shared(grid) as federation:
-        train(federation, grid, 2)
-        with tiny.store("b") as store:
-            store.withdraw_all()
-        _, notes = train(federation, grid, 4)
-        assert set(outcomes(notes[0])) == set("acd")
-        assert federation.commit.present == (True, False, True, True)
-        check_agreement(tiny, federation, grid, {})
-        identity = federation.commit.members[1].identity
-    for name in "acd":
-        with tiny.store(name) as store:
-            assert identity not in dict(store.holdings())
-    with tiny.store("b") as store:
-        assert store.holdings() == []
-
-
-def test_a_site_that_withdrew_everything_is_heard_in_a_later_run(tiny):
-    tiny.run(1)
-    with tiny.store("b") as store:
-        store.withdraw_all()
-    grid = tiny.grid()
-    with tiny.shared(grid) as federation:
-        assert federation.commit.present == (True, False, True, True)
-        check_agreement(tiny, federation, grid, {})
-
-
-def test_a_farewell_must_be_signed(tiny):
-    tiny.run(1)
-    grid = tiny.grid()
-    with tiny.shared(grid) as federation:
-        meeting, identity = federation.meeting, federation.commit.members[1].identity
-        reply = {"withdrew": identity, "signature": b"0" * 64}
-        with pytest.raises(Refusal, match="not signed"):
-            meeting._take(3, reply)
-        assert not meeting.withdrew
-
-
-def test_a_site_leaves_for_good(tiny):
-    tiny.run(2)
-    grid = tiny.grid(without="c")
-    with tiny.shared(grid, leave=["c"]) as federation:
-        assert federation.commit.order == (1, 1)
-        check_agreement(tiny, federation, grid, {})
-        _, notes = train(federation, grid, 4)
-    assert [note["round"] for note in notes] == [3, 4]
-    assert set(outcomes(notes[0])) == set("abd")
-    with tiny.shared(tiny.grid(without="c"), leave=["c"]) as federation:
-        assert federation.commit.order == (1, 1)  # it left once
-
-
-def test_a_site_that_was_let_go_and_is_there_deletes_what_others_gave_it(tiny):
-    tiny.run(1)
-    grid = tiny.grid()
-    with tiny.store("c") as store:
-        assert store.holdings()
-    with tiny.shared(grid, leave=["c"]) as federation:
-        train(federation, grid, 2)
-    with tiny.store("c") as store:
-        assert store.holdings() == []
-    assert tiny.events("c", "deleted")
-
-
-def test_a_site_without_which_a_new_exchange_was_made_is_told_once(tiny):
-    tiny.run(1)
-    tiny.run(1, grid=tiny.grid(without="d"), sharing={"reshare": True})
-    grid = tiny.grid(Counting)
-    tiny.run(3, grid=grid)
-    assert grid.sent.count(("d", "train")) == 1
-
-
 def test_a_site_that_missed_the_commit_catches_up(tiny):
     with tiny.shared() as federation:
         first = federation.commit
@@ -248,7 +155,7 @@ def test_memory_is_reset_for_the_holders_of_what_left_alone(tiny):
     with tiny.shared(grid) as federation:
         settings = {"estimator": "memory", "warm": True, "straggler_prob": 0.2, "deadline": 0.1}
         train(federation, grid, 2, **settings)
-        before = federation.state.newest_checkpoint("epoch1")["memory"]
+        before = federation.state.newest_checkpoint("epoch1").memory
         assert before.any(axis=1).all()
         tiny.withdraw("b", 0)
         first = federation.commit
@@ -257,7 +164,7 @@ def test_memory_is_reset_for_the_holders_of_what_left_alone(tiny):
         )
         with pytest.raises(FederationError, match="nobody answered"):
             train(federation, grid, 3, **settings)
-        after = federation.state.newest_checkpoint("epoch1")["memory"]
+        after = federation.state.newest_checkpoint("epoch1").memory
         affected = holders_of_what_left(first, federation.commit)
     recipients = first.draw.recipients_of(1, np.array([0]))[0].tolist()
     assert affected == {1} | {r for r in recipients if (1, r) in first.pairs}
@@ -274,14 +181,12 @@ def test_memory_of_a_commit_that_changed_between_runs_is_reset_alike(tiny):
         first = federation.state.commit_of((1, 0))
         affected = holders_of_what_left(first, federation.commit)
         assert affected == {2} | {r for s, r in first.pairs if s == 2}
-        saved = federation.state.newest_checkpoint("epoch1")
-        strategy = CodedSum(federation, learning_rate=0.5, **settings)
-        strategy.layout = Layout.of(initial())
-        state = strategy._begin(initial(), None, saved)
-    memory = federation.state.newest_checkpoint("epoch1")["memory"]
+        memory = federation.state.newest_checkpoint("epoch1").memory
+        train(federation, grid, 2, **settings)  # no round is left: nobody's memory is renewed
+        after = federation.state.newest_checkpoint("epoch1").memory
     for place in range(4):
         expected = np.zeros_like(memory[place]) if place in affected else memory[place]
-        assert np.array_equal(state.memory[place], expected)
+        assert np.array_equal(after[place], expected)
 
 
 def test_another_code_between_does_not_reset_memory(tiny):
@@ -328,7 +233,7 @@ def test_a_new_exchange_that_never_began_leaves_the_old_commit_in_force(tiny, mo
         raise RuntimeError
 
     with monkeypatch.context() as patch:
-        patch.setattr("fedcommons.federate.server.coordinator.Federation.begin", dies)
+        patch.setattr("fedcommons.federate.server.exchange.begin", dies)
         with pytest.raises(RuntimeError), tiny.shared(tiny.grid(), reshare=True):
             pass  # the sites numbered their rows anew, without what was withdrawn
     grid = tiny.grid()
@@ -347,17 +252,6 @@ def test_nothing_left_to_train_on_is_said(tmp_path):
         with pytest.raises(FederationError, match="nothing is left to train on"):
             train(federation, grid, 4)
     tiny.close()
-
-
-def test_who_withdrew_everything_takes_its_leave_without_the_data(tiny):
-    tiny.run(1)
-    tiny.close()
-    with tiny.store("b") as store:
-        store.withdraw_all()
-    grid = tiny.grid()
-    del tiny.data["b"]  # its file was removed
-    with tiny.shared(grid, n_sites=4) as federation:
-        assert federation.commit.present == (True, False, True, True)
 
 
 def test_a_holder_deletes_what_was_withdrawn_although_its_own_data_changed(tiny):
@@ -381,7 +275,7 @@ def test_a_holder_deletes_what_was_withdrawn_although_its_own_data_changed(tiny)
 def test_what_an_exchange_brought_that_was_given_up_is_deleted_with_a_withdrawal(tiny, monkeypatch):
     tiny.run(1)
     with monkeypatch.context() as patch:
-        patch.setattr(coordinator.Federation, "record", _dies)
+        patch.setattr(ServerFederation, "record", _dies)
         grid = tiny.grid()
         with pytest.raises(RuntimeError):
             tiny.share(grid, reshare=True, copies=3)
@@ -400,36 +294,11 @@ def _dies(*_arguments):
     raise RuntimeError
 
 
-def test_who_was_left_out_of_a_new_exchange_deletes_what_it_holds(tiny):
-    tiny.run(1)
-    tiny.run(1, grid=tiny.grid(without="d"), sharing={"reshare": True})
-    with tiny.store("d") as store:
-        assert store.holdings()
-    tiny.run(2)  # it is there again
-    with tiny.store("d") as store:
-        assert store.holdings() == []
-
-
-def test_who_withdraws_everything_while_it_receives_keeps_nothing(tiny, monkeypatch):
-    receive = Store.receive
-
-    def withdraw_first(store, *arguments):
-        if store.folder.name == "c":
-            with tiny.store("c") as another:
-                another.withdraw_all()
-        receive(store, *arguments)
-
-    monkeypatch.setattr(Store, "receive", withdraw_first)
-    tiny.run(1)
-    with tiny.store("c") as store:
-        assert store.holdings() == []
-
-
 def test_what_a_site_gave_to_an_exchange_that_was_given_up_goes_with_it(tiny, monkeypatch):
     del_d = tiny.grid(without="d")
     tiny.run(1, grid=del_d)
     with monkeypatch.context() as patch:
-        patch.setattr(coordinator.Federation, "record", _dies)
+        patch.setattr(ServerFederation, "record", _dies)
         with pytest.raises(RuntimeError):
             tiny.share(tiny.grid(), reshare=True, copies=3)
     tiny.close()
@@ -444,107 +313,6 @@ def test_what_a_site_gave_to_an_exchange_that_was_given_up_goes_with_it(tiny, mo
             assert owner not in dict(store.holdings())
         (deleted,) = [e for e in tiny.events(site, "deleted") if e.peer == owner]
         assert (deleted.epoch, deleted.examples > 0) == (2, True)
-
-
-def test_what_left_is_deleted_although_no_round_is_left(tiny):
-    tiny.run(2)
-    tiny.withdraw("b", 0, 1)
-    tiny.run(2, sharing={"leave": ["d"]})
-    with tiny.shared() as federation:
-        commit = federation.commit
-    assert commit.present == (True, True, True, False)
-    assert commit.withdrawn[1]
-    owner = commit.members[3].identity
-    for place, site in enumerate("abcd"):
-        with tiny.store(site) as store:
-            held = dict(store.holdings())
-        assert owner not in held
-        if (1, place) in commit.pairs:
-            left = set(commit.draw.assigned(1, place).tolist()) - set(commit.withdrawn[1])
-            assert held[commit.members[1].identity] == len(left)
-    with tiny.store("d") as store:
-        assert store.holdings() == []
-
-
-def test_a_store_that_forgot_a_withdrawal_says_so(tiny, caplog):
-    tiny.forget("b", 0, 1)
-    grid = tiny.grid()
-    with tiny.shared(grid) as federation:
-        _, notes = train(federation, grid, 3)
-        (missing,) = [s["outcome"] for s in notes[-1]["sites"] if s["site"] == "b"]
-        assert missing == "StoreIsOlder"
-        assert "its operator must withdraw those examples again" in caplog.text
-    tiny.close()
-    tiny.withdraw("b", 0, 1)
-    grid = tiny.grid()
-    with tiny.shared(grid) as federation:
-        _, notes = train(federation, grid, 4)
-    assert set(outcomes(notes[-1]).values()) == {"answered"}
-
-
-def test_a_store_that_forgot_a_withdrawal_brings_nothing_back_in_a_new_exchange(tiny):
-    """Also if a new exchange is the first that it hears of: the server's commit tells."""
-    tiny.forget("b", 0, 1)
-    for _ in range(2):  # the commit that follows knows nothing of b
-        with tiny.shared(tiny.grid(), reshare=True) as federation:
-            assert [member.site for member in federation.commit.members] == ["a", "c", "d"]
-        tiny.close()
-    tiny.withdraw("b", 0, 1)
-    grid = tiny.grid()
-    with tiny.shared(grid, reshare=True) as federation:
-        assert [m.n_examples for m in federation.commit.members] == [4, 6 - 2, 5, 7]
-
-
-def test_a_store_from_before_the_exchange_brings_nothing_back(tiny, tmp_path, caplog):
-    tiny.run(1)
-    tiny.close()
-    shutil.copytree(tiny.folder / "b", tmp_path / "backup")
-    tiny.data["b"] = SiteData.from_arrays(
-        tiny.data["b"].x.take(np.arange(6)) + 1, tiny.data["b"].y, tiny.data["b"].shareable
-    )
-    tiny.run(1, sharing={"reshare": True})
-    tiny.withdraw("b", 0)
-    tiny.run(2)
-    tiny.close()
-    shutil.rmtree(tiny.folder / "b")
-    shutil.copytree(tmp_path / "backup", tiny.folder / "b")
-    with tiny.shared(tiny.grid(), reshare=True) as federation:
-        assert [member.site for member in federation.commit.members] == ["a", "c", "d"]
-    assert "put a newer copy of it in place" in caplog.text
-
-
-def test_data_written_anew_in_another_type_bring_nothing_back(tiny, caplog):
-    for name, data in tiny.data.items():
-        whole = np.rint(data.x.take(np.arange(data.n_examples)) * 20)
-        tiny.data[name] = SiteData.from_arrays(whole.astype(np.int16), data.y, data.shareable)
-    tiny.run(1)
-    tiny.withdraw("b", 0, 3)
-    tiny.run(2)
-    for name, data in tiny.data.items():
-        x = data.x.take(np.arange(data.n_examples)).astype(np.float32)
-        tiny.data[name] = SiteData.from_arrays(x, data.y, data.shareable)
-    grid = tiny.grid()
-    with tiny.shared(grid, reshare=True) as federation:
-        assert [m.n_examples for m in federation.commit.members] == [4, 6 - 2, 5, 7]
-        check_agreement_after_number(tiny, federation, grid)
-    assert "are not in the data" not in caplog.text
-
-
-def check_agreement_after_number(tiny, federation, grid):
-    """What was withdrawn has no number in a new exchange, and no part in the sum."""
-    answers, answered = answers_at(federation, grid, BETA)
-    assert answered.all()
-    full = tiny.full_gradient({"b": {0, 3}}, BETA).ravel()
-    np.testing.assert_allclose(mean_estimate(answers, P), full, rtol=0, atol=1e-8)
-
-
-def test_withdrawn_contents_that_are_not_found_in_new_data_are_pointed_out(tiny, caplog):
-    tiny.run(1)
-    tiny.withdraw("b", 0, 3)
-    data = tiny.data["b"]
-    tiny.data["b"] = SiteData.from_arrays(data.x.take(np.arange(6)) / 2, data.y, data.shareable)
-    tiny.run(1, sharing={"reshare": True})
-    assert "2 of the 2 contents that were withdrawn are not in the data" in caplog.text
 
 
 def test_a_site_under_another_name_is_pointed_out(tiny, caplog):

@@ -16,11 +16,12 @@ from flwr.clientapp import ClientApp
 import fedcommons
 from fedcommons.errors import FederationError
 from fedcommons.federate.server import coordinator
-from fedcommons.federate.server.training import CodedSum
 from fedcommons.federate.site.own_data import SiteData
 from fedcommons.federate.transport import messages
 from fedcommons.federate.transport.client_app import SiteClient, attach, coded
+from fedcommons.federate.transport.coded_sum import CodedSum
 from fedcommons.federate.transport.embedded_grid import EmbeddedGrid
+from fedcommons.federate.transport.flower_link import FlowerLink
 from tests.federate.tiny import be_impatient, serving
 
 ROOT = Path(fedcommons.__file__).parent
@@ -169,7 +170,7 @@ class World:
 
     def _serve(self, grid: Recording, num_rounds: int) -> None:
         federation = coordinator.share(
-            grid,
+            FlowerLink(grid),
             federation="hospitals",
             state_dir=self.folder / "server",
             run_id=grid.run_id,

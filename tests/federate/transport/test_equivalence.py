@@ -5,6 +5,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from fedcommons import coding, estimators, training
+from fedcommons.optimizers import OPTIMIZERS
 from fedcommons.simulate import local_steps, models
 from fedcommons.simulate.local_steps import HeldExamples
 from fedcommons.stragglers import Bernoulli
@@ -59,6 +60,44 @@ def test_federation_and_simulator_reach_the_same_model(tiny, code, estimator, wa
         warm=warm,
         learning_rate=0.8,
         decay=0.95,
+    )
+    np.testing.assert_allclose(reached.ravel(), list(rounds)[-1].params, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "estimator"),
+    [
+        ("momentum", "coded_sum"),
+        ("adam", "memory"),
+        ("yogi", "coded_sum"),
+        ("tests.odd_parts:signed", "tests.odd_parts:damped"),
+    ],
+)
+def test_server_optimizers_and_other_peoples_parts_are_those_of_the_simulator(
+    tiny, optimizer, estimator
+):
+    stragglers = Bernoulli(P)
+    settings = {"estimator": estimator, "server_optimizer": optimizer, "straggler_prob": P}
+    grid = tiny.grid()
+    with tiny.shared(grid) as federation:
+        reached, _ = train(
+            federation,
+            grid,
+            ROUNDS,
+            stragglers=stragglers,
+            seed=SEED,
+            learning_rate=0.1,
+            **settings,
+        )
+        placement, x, y = tiny.placement(federation.commit)
+    rounds = training.train(
+        softmax.SoftmaxRegression(x, y, x, y, N_CLASSES),
+        coding.equal_split(placement),
+        stragglers.answered(ROUNDS, 4, rng=stream(SEED, "stragglers", 0)),
+        P,
+        estimator=estimators.ESTIMATORS[estimator],
+        learning_rate=0.1,
+        optimizer=OPTIMIZERS[optimizer],
     )
     np.testing.assert_allclose(reached.ravel(), list(rounds)[-1].params, rtol=1e-9, atol=1e-12)
 

@@ -50,7 +50,7 @@ OPERATOR = ("withdrawn", "withdrew_all")  # reached by the operator's commands, 
 END = ("results", "results", "model", "run")
 SERVER = [
     # share and two rounds; b's withdrawal, two rounds; d withdrew everything, two rounds
-    *("epoch", "receipts", "commit", "checkpoint", "checkpoint", *END),
+    *("format", "epoch", "receipts", "commit", "checkpoint", "checkpoint", *END),
     *("commit", "checkpoint", "checkpoint", *END),
     *("commit", "checkpoint", "checkpoint", *END),
 ]
@@ -112,7 +112,7 @@ def live(tiny: Tiny, make_grid, command=operate) -> Iterator[None]:
         grid = make_grid()
         with tiny.shared(grid, wait=60) as federation:
             saved = federation.state.newest_checkpoint("epoch1")
-            train(federation, grid, 2 + (saved["notes"]["round"] if saved else 0))
+            train(federation, grid, 2 + (saved.round if saved else 0))
         tiny.close()
         yield
 
@@ -281,7 +281,7 @@ def test_an_operator_dies_in_a_command(tiny, name, side):
 @pytest.mark.parametrize(
     "nth",
     # Writing the results is the same at every step: it is killed in the first.
-    [nth for nth, name in enumerate(SERVER) if name not in END or nth < 9],
+    [nth for nth, name in enumerate(SERVER) if name not in END or nth < 10],
     ids=lambda nth: f"{nth}-{SERVER[nth]}",
 )
 def test_the_server_dies(tiny, nth, side):

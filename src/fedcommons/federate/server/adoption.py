@@ -1,16 +1,77 @@
-"""Which commit a server takes up that sites report and it does not have, or has no more.
+"""Adopting a commit that sites report and the server lost, or never had.
 
-A commit is not signed by anybody: one store from elsewhere must not turn a federation over, nor
-throw out sites that are there.
+Nobody signs a commit. So a single store from elsewhere must not be able to replace a federation's
+commit, nor to throw out sites that are connected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+import logging
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.commits import Commit
+from fedcommons.federate.server.exchange import MOST_AHEAD
+from fedcommons.federate.server.federation import ServerFederation
+
+logger = logging.getLogger(__name__)
+
+
+def adopt(federation: ServerFederation, leaving: Sequence[str], *, needed: bool) -> None:
+    """Adopt the newest commit that sites report, if it is later than the server's and believable.
+
+    Where a new exchange follows, no commit is `needed`, and nothing is an error.
+    """
+    own, reported = federation.commit_or_none, federation.meeting.commits
+    newest = newest_of(reported)
+    pending = federation.unfinished.epoch.number if federation.unfinished else 0
+    # An exchange that is later than what sites report can be gone on with.
+    known = own.order if own else (pending, 0)
+    if newest is None or newest.order <= known:
+        return
+    there = _witnesses(federation, leaving)
+    if own is None:
+        try:
+            check_believable(newest, there)
+        except FederationError as error:
+            if needed:
+                raise
+            logger.warning("%s", error)
+            return
+        _give_up_what_was_lost(federation, newest, there.seen)
+    elif not is_later(newest, own, reported, set(federation.meeting.here)):
+        by = {identity for identity, commit in reported.items() if commit == newest}
+        logger.warning(
+            "commit %s, which %s report, is not adopted: it does not follow from the server's",
+            newest.order,
+            there.listed(by),
+        )
+        return
+    logger.warning("adopting commit %s, which sites report", newest.order)
+    federation.record(newest)
+
+
+def _witnesses(federation: ServerFederation, leaving: Sequence[str]) -> Witnesses:
+    meeting = federation.meeting
+    offers = {identity: offer.checked() for identity, offer in meeting.offers.items()}
+    return Witnesses(
+        names={identity: offer.site for identity, offer in offers.items()},
+        reported=meeting.commits,
+        seen={identity: offer.highest_epoch for identity, offer in offers.items()},
+        withdrew=meeting.withdrew,
+        leaving=set(leaving),
+    )
+
+
+def _give_up_what_was_lost(
+    federation: ServerFederation, newest: Commit, seen: Mapping[str, int]
+) -> None:
+    """Give up exchanges after this commit that members took part in: the server lost them."""
+    numbers = [n for identity, n in seen.items() if newest.index(identity) is not None]
+    last = max((n for n in numbers if n <= newest.number + MOST_AHEAD), default=0)
+    if last > newest.number:
+        federation.give_up(last)
 
 
 def newest_of(reported: Mapping[str, Commit]) -> Commit | None:
@@ -19,7 +80,7 @@ def newest_of(reported: Mapping[str, Commit]) -> Commit | None:
 
 
 def is_later(newest: Commit, own: Commit, reported: Mapping[str, Commit], here: Set[str]) -> bool:
-    """Whether a commit comes after the server's own, by the word of most members that are there."""
+    """Whether a commit comes after the server's own: most members that are there must say so."""
     members = {member.identity for member in own.members_present} & here
     if newest.epoch == own.epoch:
         under = sum(reported.get(identity) == newest for identity in members)
@@ -31,14 +92,14 @@ def is_later(newest: Commit, own: Commit, reported: Mapping[str, Commit], here: 
 
 @dataclass(frozen=True, slots=True)
 class Witnesses:
-    """Who is there when a server without a commit of its own hears of one; all by identity.
+    """The sites that were heard, and what they say; by identity.
 
     Attributes:
-        names: the sites that were heard.
-        reported: what they say they are under.
+        names: their names.
+        reported: the commits that they say they have applied.
         seen: the highest epoch that each has taken part in.
-        withdrew: those that took everything back.
-        leaving: the names of sites that left for good, there or not.
+        withdrew: those that withdrew everything.
+        leaving: the names of sites that left for good, connected or not.
     """
 
     names: Mapping[str, str]
@@ -58,7 +119,7 @@ class Witnesses:
 
 
 def check_believable(newest: Commit, there: Witnesses) -> None:
-    """Refuse to begin from a commit that those who are there do not bear out."""
+    """Refuse to begin from a commit that the sites that are there do not bear out."""
     reported, listed = there.reported, there.listed
     under = {identity for identity, commit in reported.items() if commit.epoch == newest.epoch}
     for identity, commit in reported.items():

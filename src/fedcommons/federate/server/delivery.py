@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from logging import INFO, WARNING
-from typing import Any
-
-from flwr.app import Message, RecordDict
-from flwr.common.logger import log
-from flwr.serverapp import Grid
 
 from fedcommons.federate.protocol.chunks import CHUNK_BYTES, n_chunks, rows_per_chunk
 from fedcommons.federate.protocol.receipts import Receipt
 from fedcommons.federate.protocol.records import Epoch
+from fedcommons.federate.server import asking
+from fedcommons.federate.server.asking import OpenQuestions
+from fedcommons.federate.server.link import NO_ANSWER, UNAVAILABLE, Kind, Link, Question, Reply
 from fedcommons.federate.server.meeting import Meeting
 from fedcommons.federate.server.state import Exchange, ServerState
-from fedcommons.federate.transport import messages
+
+logger = logging.getLogger(__name__)
 
 WINDOW_BYTES = 3 * CHUNK_BYTES  # in flight at once: a SuperLink needs about five times as much
 ATTEMPTS = 3  # of a site that answers with errors; one that is away may come back in time
@@ -35,14 +34,14 @@ class Delivery:
 
     def __init__(
         self,
-        grid: Grid,
+        link: Link,
         meeting: Meeting,
         state: ServerState,
         exchange: Exchange,
         *,
         seconds: float,
     ) -> None:
-        self.grid, self.meeting, self.state, self.seconds = grid, meeting, state, seconds
+        self.link, self.meeting, self.state, self.seconds = link, meeting, state, seconds
         self.exchange = exchange
         self.lost: dict[int, str] = {}  # place in the roster -> why
 
@@ -70,7 +69,7 @@ class Delivery:
                 if receipts:
                     self.exchange = Exchange(self.epoch, (*self.exchange.receipts, *receipts))
                     self.state.save_exchange(self.exchange, "server.receipts")
-            log(INFO, "exchange: chunk %d of %d routed", chunk + 1, max(chunks.values()))
+            logger.info("exchange: chunk %d of %d routed", chunk + 1, max(chunks.values()))
         return self.exchange
 
     def _wanting(self, sender: int) -> list[int]:
@@ -87,66 +86,60 @@ class Delivery:
         offer, copies = self.epoch.sites[sender], self.epoch.copies
         return min(offer.n_shareable, rows_per_chunk(offer, copies)) * (offer.row_bytes * copies)
 
-    def _persistently(
-        self, contents: Mapping[int, RecordDict], message_type: str
-    ) -> dict[int, Message]:
+    def _persistently(self, questions: Mapping[int, Question], kind: Kind) -> dict[int, Reply]:
         """Ask sites, by place in the roster, until they answered or are lost.
 
         Nobody waits for another: who failed is asked again while a third one still works.
         """
         end = time.monotonic() + self.seconds
-        questions = messages.Questions(self.grid, message_type)
-        due = dict.fromkeys(contents, time.monotonic())  # who is to be asked, and from when on
-        failures, last = Counter[int](), dict.fromkeys(contents, "not connected")
-        replies: dict[int, Message] = {}
+        sent = OpenQuestions(self.link, kind)
+        due = dict.fromkeys(questions, time.monotonic())  # who is to be asked, and from when on
+        failures, last = Counter[int](), dict.fromkeys(questions, "not connected")
+        replies: dict[int, Reply] = {}
         place_of: dict[int, int] = {}
-        while (due or questions.waiting) and (left := end - time.monotonic()) > 0:
+        while (due or sent.waiting) and (left := end - time.monotonic()) > 0:
             now = self._nodes_of([place for place, when in due.items() if when <= end - left])
             place_of |= now
-            for node in questions.push({n: contents[p] for n, p in now.items()}, seconds=left):
-                last[place_of[node]] = "no answer"
+            for node in sent.push({n: questions[p] for n, p in now.items()}, seconds=left):
+                last[place_of[node]] = NO_ANSWER
                 del due[place_of[node]]
-            for node, reply in questions.pull():
-                place, why = place_of[node], messages.failure(reply)
+            for node, reply in sent.pull():
+                place, why = place_of[node], reply.failure
                 if why is None:
                     replies[place] = reply
                     continue
                 last[place] = why
-                log(WARNING, "exchange: %s: %s", self.epoch.sites[place].site, why)
-                failures[place] += why != messages.UNAVAILABLE
+                logger.warning("exchange: %s: %s", self.epoch.sites[place].site, why)
+                failures[place] += why != UNAVAILABLE
                 if failures[place] < ATTEMPTS:
                     due[place] = time.monotonic() + RETRY_SECONDS
-            if due or questions.waiting:
-                time.sleep(min(messages.POLL_SECONDS, max(end - time.monotonic(), 0)))
-        for place in set(contents) - set(replies):
+            if due or sent.waiting:
+                time.sleep(min(asking.POLL_SECONDS, max(end - time.monotonic(), 0)))
+        for place in set(questions) - set(replies):
             self._lose(place, last[place])
         return replies
 
     def _nodes_of(self, places: Sequence[int]) -> dict[int, int]:
         """The nodes of those of the sites that are connected now: node -> place."""
         if places:
-            self.meeting.ask_newcomers(self.grid)
+            self.meeting.ask_newcomers(self.link)
         nodes = ((self.meeting.node(self.epoch.sites[place].identity), place) for place in places)
         return {node: place for node, place in nodes if node is not None}
 
     def _lose(self, place: int, why: str) -> None:
         self.lost[place] = why
-        log(WARNING, "exchange: goes on without %s: %s", self.epoch.sites[place].site, why)
+        logger.warning("exchange: goes on without %s: %s", self.epoch.sites[place].site, why)
 
     def _collect(self, wanted: Mapping[int, list[int]], chunk: int) -> dict[int, list[Sealed]]:
         """The envelopes of one chunk, by recipient."""
         requests = {
-            sender: messages.content(
-                {"epoch": self.epoch.record, "recipients": recipients, "chunk": chunk}
-            )
+            sender: Question({"epoch": self.epoch.record, "recipients": recipients, "chunk": chunk})
             for sender, recipients in wanted.items()
         }
         envelopes: dict[int, list[Sealed]] = {}
-        for sender, reply in self._persistently(requests, messages.SEND).items():
+        for sender, reply in self._persistently(requests, "send").items():
             try:
-                parts = list(
-                    zip(_column(reply, "recipients"), messages.bytes_of(reply), strict=True)
-                )
+                parts = list(zip(reply.fields["recipients"], reply.envelopes, strict=True))
             except Exception:  # whatever a site sends, the others go on
                 self._lose(sender, "malformed envelopes")
                 continue
@@ -164,41 +157,36 @@ class Delivery:
             sizes = {p: sum(len(sealed) for _, sealed in parts) for p, parts in batch.items()}
             for group in _within_window(batch, sizes.__getitem__):
                 requests = {
-                    place: messages.content(
-                        {"epoch": self.epoch.record},
-                        **{messages.ENVELOPES: messages.bytes_record([s for _, s in batch[place]])},
+                    place: Question(
+                        {"epoch": self.epoch.record}, envelopes=[s for _, s in batch[place]]
                     )
                     for place in group
                     if place not in self.lost
                 }
-                for place, reply in self._persistently(requests, messages.RECEIVE).items():
+                for place, reply in self._persistently(requests, "receive").items():
                     receipts += self._receipts(place, {s for s, _ in batch[place]}, reply)
             for place in set(self.lost) & set(queues):
                 queues[place].clear()
         return receipts
 
-    def _receipts(self, place: int, senders: set[int], reply: Message) -> list[Receipt]:
+    def _receipts(self, place: int, senders: set[int], reply: Reply) -> list[Receipt]:
         """The receipts of one recipient that are signed and for what it was handed."""
         recipient = self.epoch.sites[place]
         expected = {self.epoch.sites[sender].identity for sender in senders}
         try:
             for kind, count in zip(
-                _column(reply, "refused"), _column(reply, "refused-counts"), strict=True
+                reply.fields["refused"], reply.fields["refused-counts"], strict=True
             ):
-                log(WARNING, "exchange: %s refused %d: %.60s", recipient.site, count, kind)
-            columns = (_column(reply, name) for name in ("senders", "examples", "signatures"))
+                logger.warning("exchange: %s refused %d: %.60s", recipient.site, count, kind)
+            columns = (reply.fields[name] for name in ("senders", "examples", "signatures"))
             found = [
                 Receipt(sender, recipient.identity, n, signature)
                 for sender, n, signature in zip(*columns, strict=True)
             ]
             return [r for r in found if r.sender in expected and r.is_signed(self.epoch)]
         except Exception:  # whatever a site sends, the others go on
-            log(WARNING, "exchange: %s: malformed receipts", recipient.site)
+            logger.warning("exchange: %s: malformed receipts", recipient.site)
             return []
-
-
-def _column(reply: Message, name: str) -> list[Any]:
-    return list(messages.fields(reply)[name])
 
 
 def _within_window(places: Iterable[int], size_of: Callable[[int], int]) -> list[list[int]]:

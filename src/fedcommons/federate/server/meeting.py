@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
-from logging import WARNING
 from typing import Any
 
-from flwr.app import Message, RecordDict
-from flwr.common.logger import log
-from flwr.serverapp import Grid
-
+from fedcommons.errors import FederationError
+from fedcommons.federate.protocol import versions
 from fedcommons.federate.protocol.commits import Commit
+from fedcommons.federate.protocol.farewells import farewell
 from fedcommons.federate.protocol.keys import is_signed
 from fedcommons.federate.protocol.records import SignedOffer, digest
 from fedcommons.federate.protocol.refusals import Refusal
-from fedcommons.federate.transport import messages
+from fedcommons.federate.server.asking import ask
+from fedcommons.federate.server.link import Link, Node, Question, Reply, Ticket
+
+logger = logging.getLogger(__name__)
 
 LINGER_SECONDS = 5.0  # for the slow, when enough sites are there
+MEET_AGAIN_SECONDS = 1.0
 QUESTION_SECONDS = 60.0
 MOST_BYTES = 1 << 40  # that a site may offer: what it takes to route them is bounded
 
@@ -29,16 +32,16 @@ class Meeting:
         self.federation, self.run_id = federation, run_id
         self.committed: Commit | None = None  # the server's: members see what they withdrew
         self.offers: dict[str, SignedOffer] = {}  # by identity, as all that follow
-        self.commits: dict[str, Commit] = {}  # what sites say they are under
+        self.commits: dict[str, Commit] = {}  # the commits that sites say they have applied
         self.withdrew: set[str] = set()  # sites that took everything back
-        self.refused: dict[int, str] = {}  # by node, why it is not with us
-        self._node_of: dict[str, int] = {}
-        self._proved: dict[int, str] = {}  # by node, who it has proved to be in this run
-        self._connected: set[int] = set()
-        self._heard: set[int] = set()
-        self._questions: dict[str, tuple[int, float]] = {}  # message -> node, when it is dropped
+        self.refused: dict[Node, str] = {}  # why a node is not taken in
+        self._node_of: dict[str, Node] = {}
+        self._proved: dict[Node, str] = {}  # who a node has proved to be in this run
+        self._connected: set[Node] = set()
+        self._heard: set[Node] = set()
+        self._asked: dict[Ticket, tuple[Node, float]] = {}  # and when the question is dropped
 
-    def node(self, identity: str) -> int | None:
+    def node(self, identity: str) -> Node | None:
         """The node of a site; None if it is not connected."""
         node = self._node_of.get(identity)
         return node if node in self._connected else None
@@ -50,29 +53,49 @@ class Meeting:
 
     @property
     def n_heard(self) -> int:
-        """How many sites are there or took their leave: nobody needs to wait for those."""
+        """How many sites are connected or withdrew everything: nobody waits for those."""
         return len(self.here) + len(self.withdrew)
 
-    def ask_all(
-        self,
-        grid: Grid,
-        *,
-        with_key: bool,
-        unless_committed: bool = False,
-        seconds: float,
-        n_sites: int,
+    # Asking
+
+    def gather(
+        self, link: Link, *, n_sites: int, wait: float, with_key: bool, unless_committed: bool
+    ) -> None:
+        """Wait for `n_sites` sites, for at most `wait` seconds; two are needed."""
+        end = time.monotonic() + wait
+        while True:
+            self._ask_all(
+                link,
+                with_key=with_key,
+                unless_committed=unless_committed,
+                seconds=max(end - time.monotonic(), 1.0),
+                n_sites=n_sites,
+            )
+            left = end - time.monotonic()
+            if self.n_heard >= n_sites or left <= 0:
+                break
+            time.sleep(min(MEET_AGAIN_SECONDS, left))
+        if len(self.here) < 2:
+            raise FederationError(
+                f"two sites are needed, {len(self.here)} answered within {wait:g} s; "
+                f"nodes that were not taken in: {self.refused or 'none'}"
+            )
+        logger.info("%d sites are there", len(self.here))
+
+    def _ask_all(
+        self, link: Link, *, with_key: bool, unless_committed: bool, seconds: float, n_sites: int
     ) -> None:
         """Ask the nodes that were not heard yet who they are, and wait for them.
 
         When `n_sites` are there, the others get as long again and a little more: a node that hangs
         does not hold up everybody.
         """
-        self._look(grid)
+        self._connected = set(link.nodes())
         fresh = sorted(self._connected - self._heard)
-        messages.ask(
-            grid,
+        ask(
+            link,
+            "offer",
             {node: self._question(with_key, unless_committed, node) for node in fresh},
-            messages.OFFER,
             seconds=seconds,
             on_reply=lambda node, reply, _seconds: self.hear(node, reply),
             enough=self._patience(n_sites),
@@ -81,52 +104,40 @@ class Meeting:
     def _patience(self, n_sites: int) -> Callable[[float], bool]:
         enough_at: list[float] = []
 
-        def enough(gone_by: float) -> bool:
+        def enough(passed: float) -> bool:
             if not enough_at and self.n_heard >= n_sites:
-                enough_at.append(gone_by)
-            return bool(enough_at) and gone_by >= 2 * enough_at[0] + LINGER_SECONDS
+                enough_at.append(passed)
+            return bool(enough_at) and passed >= 2 * enough_at[0] + LINGER_SECONDS
 
         return enough
 
-    def ask_newcomers(self, grid: Grid) -> None:
+    def ask_newcomers(self, link: Link) -> None:
         """Ask newcomers who they are without waiting: they are heard when they have answered."""
-        self._look(grid)
-        for reply in grid.pull_messages(list(self._questions)) if self._questions else ():
-            node, _ = self._questions.pop(reply.metadata.reply_to_message_id, (None, 0))
+        self._connected = set(link.nodes())
+        for ticket, reply in link.pull(list(self._asked)) if self._asked else ():
+            node, _ = self._asked.pop(ticket, (None, 0))
             if node is not None:
                 self.hear(node, reply)
         now = time.monotonic()
-        self._questions = {m: (n, end) for m, (n, end) in self._questions.items() if now < end}
-        fresh = sorted(self._connected - self._heard - {n for n, _ in self._questions.values()})
-        questions = [
-            Message(
-                self._question(with_key=False),
-                dst_node_id=node,
-                message_type=messages.OFFER,
-                ttl=QUESTION_SECONDS,
-            )
-            for node in fresh
-        ]
-        if questions:
-            sent = zip(grid.push_messages(questions), fresh, strict=True)
-            end = now + QUESTION_SECONDS
-            self._questions |= {message: (node, end) for message, node in sent if message}
+        self._asked = {t: (node, end) for t, (node, end) in self._asked.items() if now < end}
+        fresh = sorted(self._connected - self._heard - {node for node, _ in self._asked.values()})
+        if fresh:
+            questions = {node: self._question(with_key=False) for node in fresh}
+            sent = link.push("offer", questions, seconds=QUESTION_SECONDS)
+            self._asked |= {ticket: (node, now + QUESTION_SECONDS) for ticket, node in sent.items()}
 
     def ask_anew(self) -> None:
         """Begin again: nobody is there until it has answered again."""
         self._heard.clear()
         self._node_of.clear()
 
-    def _look(self, grid: Grid) -> None:
-        self._connected = set(grid.get_node_ids())
-
     def _question(
-        self, with_key: bool, unless_committed: bool = False, node: int | None = None
-    ) -> RecordDict:
+        self, with_key: bool, unless_committed: bool = False, node: Node | None = None
+    ) -> Question:
         """Who are you? With the commit, for a node that is known to be one of its members."""
         commit, who = self.committed, self._proved.get(node or 0, "")
         tells = with_key and commit is not None and commit.index(who) is not None
-        return messages.content(
+        return Question(
             {
                 "federation": self.federation,
                 "with-key": with_key,
@@ -135,12 +146,14 @@ class Meeting:
             }
         )
 
-    def hear(self, node: int, reply: Message) -> None:
+    # Hearing
+
+    def hear(self, node: Node, reply: Reply) -> None:
         """Take note of who a node says it is, if it can prove it."""
-        why = messages.failure(reply)
+        why = reply.failure
         if why is None:
             try:
-                self._take(node, messages.fields(reply))
+                self._take(node, reply.fields)
                 self._heard.add(node)
                 self.refused.pop(node, None)
                 return
@@ -148,14 +161,17 @@ class Meeting:
                 why = type(error).__name__
         if why == "WrongFederation":
             self._heard.add(node)
+        if why in versions.ADVICE:
+            why = f"{why} ({versions.ADVICE[why]})"
         if self.refused.get(node) != why:
-            log(WARNING, "node %s is not taken in: %s", node, why)
+            logger.warning("node %s is not taken in: %s", node, why)
         self.refused[node] = why
 
-    def _take(self, node: int, reply: Mapping[str, Any]) -> None:
+    def _take(self, node: Node, reply: Mapping[str, Any]) -> None:
+        versions.check_offer(reply)
         if "withdrew" in reply:
             identity = reply["withdrew"]
-            content = messages.farewell(self.federation, node, self.run_id)
+            content = farewell(self.federation, node, self.run_id)
             if not is_signed(bytes.fromhex(identity), "withdrew", content, reply["signature"]):
                 raise Refusal("the farewell is not signed by the key that it names")
             self.withdrew.add(identity)
@@ -173,7 +189,7 @@ class Meeting:
         self.offers[offer.identity] = signed
 
     def _commit_of(self, record: bytes, signed_digest: str) -> Commit | None:
-        """The commit that a site is under, if it is the one that its offer names."""
+        """The commit that a site has applied, if it is the one that its offer names."""
         if not record:
             return None
         if digest(record).hex() != signed_digest:

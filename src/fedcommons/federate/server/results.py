@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedcommons import provenance
-from fedcommons.errors import ResultsError
+from fedcommons.errors import FederationError, ResultsError
 from fedcommons.federate.protocol import durable
-from fedcommons.npz import read_npz, write_npz
-
-if TYPE_CHECKING:
-    from flwr.app import ArrayRecord, ConfigRecord
-
-    from fedcommons.federate.protocol.commits import Commit
-    from fedcommons.federate.server.settings import Settings
+from fedcommons.federate.protocol.commits import Commit
+from fedcommons.federate.protocol.model_schema import NamedArrays
+from fedcommons.federate.server.checkpoints import Checkpoint, read_checkpoint
+from fedcommons.federate.server.round_notes import RoundNote
+from fedcommons.federate.server.settings import Settings
+from fedcommons.npz import write_npz
 
 FORMAT = "fedcommons.federation"
 VERSION = 1
 
 
-def describe(commit: Commit, settings: Settings, config: ConfigRecord) -> dict[str, Any]:
+def describe(commit: Commit, settings: Settings, config: Mapping[str, Any]) -> dict[str, Any]:
     """What a training is, and among whom."""
     return {
         "federation": commit.federation,
-        "settings": {name: str(getattr(settings, name)) for name in settings.__slots__},
+        "settings": {name: str(value) for name, value in settings.listed.items()},
         "train_config": {name: str(value) for name, value in config.items()},
         "sites": [
             {
@@ -47,7 +48,7 @@ def describe(commit: Commit, settings: Settings, config: ConfigRecord) -> dict[s
 
 
 def write(
-    folder: Path, about: dict[str, Any], history: list[dict[str, Any]], model: ArrayRecord
+    folder: Path, about: Mapping[str, Any], history: Sequence[RoundNote], model: NamedArrays
 ) -> None:
     """Write rounds.parquet, answers.parquet, model.npz and run.json; each whole or not at all."""
     import pyarrow  # slow to import, and needed once, at the end
@@ -60,44 +61,46 @@ def write(
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), sink)
         durable.write_file(folder / f"{name}.parquet", sink.getvalue(), "server.results")
     buffer = io.BytesIO()
-    write_npz(buffer, {name: array.numpy() for name, array in model.items()})
+    write_npz(buffer, model)
     durable.write_file(folder / "model.npz", buffer.getvalue(), "server.model")
     record = {
         "format": FORMAT,
         "version": VERSION,
         **about,
-        "rounds": history[-1]["round"],
+        "rounds": history[-1].round,
         **provenance.about(provenance.command_line()),
     }
     text = json.dumps(record, indent=2, allow_nan=False) + "\n"
     durable.write_file(folder / "run.json", text.encode(), "server.run")
 
 
-def tables(history: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The rows of rounds.parquet and answers.parquet, of what a training notes of its rounds."""
-    metrics = sorted({name for note in history for name in note["metrics"]})
+def tables(history: Sequence[RoundNote]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The rows of rounds.parquet and of answers.parquet."""
+    names = sorted({name for note in history for name in note.metrics})
     rounds = [
         {
-            "round": note["round"],
-            "seconds": note.get("seconds"),
-            "answered": sum(site["answered"] for site in note["sites"]),
-            "sites": len(note["sites"]),
-            **{name: note["metrics"].get(name) for name in metrics},
+            "round": note.round,
+            "seconds": note.seconds,
+            "answered": note.n_answered,
+            "sites": len(note.sites),
+            **{name: note.metrics.get(name) for name in names},
         }
         for note in history
     ]
-    answers = [{"round": note["round"], **site} for note in history for site in note["sites"]]
+    answers = [{"round": note.round, **asdict(site)} for note in history for site in note.sites]
     return rounds, answers
 
 
-def unfinished(folder: Path) -> dict[str, Any] | None:
-    """The notes of a folder's checkpoint, if a run was interrupted that went on since run.json."""
-    checkpoint = folder / "checkpoint.npz"
-    if not checkpoint.exists():
+def unfinished(folder: Path) -> Checkpoint | None:
+    """A folder's checkpoint, if a run was interrupted that went on since run.json was written."""
+    try:
+        checkpoint = read_checkpoint(folder / "checkpoint.npz")
+    except FederationError as error:
+        raise ResultsError(str(error)) from None
+    if checkpoint is None:
         return None
-    notes = json.loads(read_npz(checkpoint, ["notes"], ResultsError)["notes"].tobytes())
     try:
         written = json.loads((folder / "run.json").read_text(encoding="utf-8"))["rounds"]
     except FileNotFoundError:
         written = -1
-    return dict(notes) if notes["round"] > written else None
+    return checkpoint if checkpoint.round > written else None

@@ -1,68 +1,106 @@
-"""What is noted of a round, and said of it."""
+"""What is noted of a round, kept as JSON, and said of it in the log."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from logging import INFO
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-import numpy as np
-from flwr.app import ArrayRecord, MetricRecord
-from flwr.common.logger import log
+from fedcommons.federate.protocol.model_schema import NamedArrays
 
-from fedcommons.checks import FloatArray
-from fedcommons.federate.protocol.commits import Commit
-from fedcommons.federate.server.answers import Heard
+logger = logging.getLogger(__name__)
 
-Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
+Evaluate = Callable[[int, NamedArrays], Mapping[str, Any] | None]
+"""The app's own evaluation: (round, model) -> metrics by name."""
 
 HEARD = {"answered", "outdated", "withdrew examples"}  # whether or not the answer counts
 
 
-def by_site(commit: Commit, heard: Heard, straggler_prob: FloatArray) -> list[dict[str, Any]]:
-    """What became of each site that is with the commit, and the p that was used for it."""
-    return [
-        {
-            "site": commit.members[i].site,
-            "answered": bool(heard.answered[i]),
-            "outcome": heard.outcomes[i],
-            "straggler_prob": float(straggler_prob[i]),
-        }
-        for i in np.flatnonzero(commit.present)
-    ]
+@dataclass(frozen=True, slots=True)
+class SiteNote:
+    """What became of one site in a round, and the p that was used for it."""
+
+    site: str
+    answered: bool
+    outcome: str
+    straggler_prob: float
 
 
-def silent(note: dict[str, Any], before: int) -> int:
+@dataclass(frozen=True, slots=True)
+class RoundNote:
+    """One round; round 0 is the initial model, of which only metrics are noted.
+
+    Attributes:
+        seconds: how long it took.
+        commit: the order of the commit that it ended under.
+        sites: those that are with the commit.
+        metrics: what the app's evaluation says of the model after it.
+    """
+
+    round: int
+    seconds: float | None = None
+    commit: tuple[int, int] | None = None
+    sites: tuple[SiteNote, ...] = ()
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def n_answered(self) -> int:
+        return sum(site.answered for site in self.sites)
+
+    def to_json(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"round": self.round}
+        if self.commit is not None:
+            found |= {"seconds": self.seconds, "commit": list(self.commit)}
+        found["sites"] = [asdict(site) for site in self.sites]
+        found["metrics"] = dict(self.metrics)
+        return found
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> RoundNote:
+        commit = content.get("commit")
+        return cls(
+            int(content["round"]),
+            content.get("seconds"),
+            None if commit is None else (int(commit[0]), int(commit[1])),
+            tuple(SiteNote(**site) for site in content["sites"]),
+            dict(content["metrics"]),
+        )
+
+
+def initial_note(evaluate: Evaluate | None, model: NamedArrays) -> RoundNote:
+    return with_metrics(RoundNote(0), evaluate, model)
+
+
+def with_metrics(note: RoundNote, evaluate: Evaluate | None, model: NamedArrays) -> RoundNote:
+    """The note with what the app's evaluation says of the model."""
+    found = evaluate(note.round, model) if evaluate else None
+    return replace(note, metrics=dict(found or {}))
+
+
+def silent_rounds(note: RoundNote, before: int) -> int:
     """How many rounds in a row nobody answered; those in which nobody was asked do not count."""
-    outcomes = {site["outcome"] for site in note["sites"]}
+    outcomes = {site.outcome for site in note.sites}
     if outcomes & HEARD:
         return 0
     return before + bool(outcomes - {"not asked"})
 
 
-def log_round(note: dict[str, Any], num_rounds: int) -> None:
+def log_round(note: RoundNote, num_rounds: int) -> None:
     """One line: metrics, how many answered, who did not and why, and the p of each site."""
-    sites = note["sites"]
     metrics = "".join(
         f"{name} {value:.4f}, "
-        for name, value in note["metrics"].items()
+        for name, value in note.metrics.items()
         if isinstance(value, float | int)
     )
-    missing = [f"{s['site']} ({s['outcome']})" for s in sites if not s["answered"]]
-    log(
-        INFO,
+    missing = [f"{s.site} ({s.outcome})" for s in note.sites if not s.answered]
+    logger.info(
         "round %d/%d: %s%d of %d answered%s; p %s",
-        note["round"],
+        note.round,
         num_rounds,
         metrics,
-        len(sites) - len(missing),
-        len(sites),
+        note.n_answered,
+        len(note.sites),
         f", not {', '.join(missing)}" if missing else "",
-        " ".join(f"{s['straggler_prob']:.2f}" for s in sites),
+        " ".join(f"{s.straggler_prob:.2f}" for s in note.sites),
     )
-
-
-def metrics(evaluate_fn: Evaluate | None, round_number: int, model: ArrayRecord) -> dict[str, Any]:
-    """What the app's own evaluation says of the model."""
-    found = evaluate_fn(round_number, model) if evaluate_fn else None
-    return {} if found is None else dict(found)

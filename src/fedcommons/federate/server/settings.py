@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 
-from fedcommons import checks, estimators
+from fedcommons import checks
 from fedcommons.coding import CODES
 from fedcommons.errors import ArgumentError
+from fedcommons.estimators import ESTIMATORS
+from fedcommons.methods import Method
 from fedcommons.stragglers import StragglerModel
 
 
@@ -21,63 +24,93 @@ class Settings:
     """How to train.
 
     Attributes:
-        estimator: a name of `estimators.ESTIMATORS`, but for the one that waits for everybody;
-            `warm` starts memory from everybody's answer at the initial model.
-        code: one of `coding.CODES`.
+        method: code, estimator, local steps and server optimizer; the estimator may be any but one
+            that waits for everybody, the code one that the sites have too.
         straggler_prob: p, or p_i by site in the order of names; None estimates it from past rounds.
         learning_rate, decay: the step on the mean gradient, and its factor from round to round.
             Where sites answer with trained models, it scales how far the model follows them.
-        local_steps, batch_size: what a site does in a round; 0 is a full batch.
         stragglers: rehearse absences: sites that this model has missing are not asked.
         seed: of the rehearsed absences.
     """
 
-    estimator: str = "coded_sum"
-    warm: bool = False
-    code: str = "equal-split"
+    method: Method = field(default_factory=Method)
     straggler_prob: float | tuple[float, ...] | None = None
     learning_rate: float = 1.0
     decay: float = 1.0
-    local_steps: int = 1
-    batch_size: int = 0
     stragglers: StragglerModel | None = None
     seed: int = 0
 
+    @classmethod
+    def of(cls, **settings: Any) -> Settings:
+        """Settings from the fields of `Method` and their own, side by side.
+
+        `batch_size` = 0 is a full batch, as in a run config, which has no None.
+        """
+        if type(size := settings.get("batch_size")) is int and size == 0:
+            settings["batch_size"] = None
+        of_method = {f.name: settings.pop(f.name) for f in fields(Method) if f.name in settings}
+        return cls(method=Method(**of_method), **settings)
+
     def __post_init__(self) -> None:
-        known = [e.name for e in estimators.ESTIMATORS.values() if not e.needs_everybody]
-        if self.estimator not in known:
-            names = ", ".join(known)
-            raise ArgumentError(f"estimator must be one of {names}, got {self.estimator!r}")
-        _ = CODES[self.code]
+        code, estimator = self.method.code, self.method.estimator
+        if ESTIMATORS[estimator].needs_everybody:
+            known = ", ".join(e.name for e in ESTIMATORS.values() if not e.needs_everybody)
+            raise ArgumentError(
+                f"estimator must be one of {known}, or an import path such as "
+                f"'package.module:name', and not wait for everybody, got {estimator!r}"
+            )
+        if code not in CODES:
+            raise ArgumentError(
+                f"code must be one of {', '.join(CODES)}, which sites have too, got {code!r}"
+            )
         known_as = {  # in one form each: the name of a training goes by them
-            "warm": checks.boolean("warm", self.warm),
             "learning_rate": checks.positive("learning_rate", self.learning_rate),
             "decay": checks.positive("decay", self.decay),
-            "local_steps": checks.integer("local_steps", self.local_steps, low=1),
-            "batch_size": checks.integer("batch_size", self.batch_size, low=0),
             "seed": checks.integer("seed", self.seed, low=0),
         }
         for name, value in known_as.items():
             object.__setattr__(self, name, value)
-        if self.warm and not estimators.ESTIMATORS[self.estimator].remembers:
-            raise ArgumentError(f"warm needs an estimator that remembers, got {self.estimator}")
         if self.straggler_prob is not None:
             p = checks.straggler_prob(self.straggler_prob, np.size(self.straggler_prob))
             one = np.ndim(self.straggler_prob) == 0
             object.__setattr__(self, "straggler_prob", float(p[0]) if one else tuple(p.tolist()))
-        if self.code == "owner-corrected" and (self.local_steps > 1 or self.batch_size):
-            raise ArgumentError(
-                "code owner-corrected has negative weights, safe with full gradients and one local "
-                f"step only, got local_steps {self.local_steps}, batch_size {self.batch_size}"
-            )
+
+    @property
+    def listed(self) -> dict[str, Any]:
+        """All settings by name, as results have them; batch_size is 0 for a full batch."""
+        method = self.method
+        return {
+            "estimator": method.estimator,
+            "warm": bool(method.warm),
+            "code": method.code,
+            "straggler_prob": self.straggler_prob,
+            "learning_rate": self.learning_rate,
+            "decay": self.decay,
+            "local_steps": int(method.local_steps),
+            "batch_size": int(method.batch_size or 0),
+            "stragglers": self.stragglers,
+            "seed": self.seed,
+            "server_optimizer": method.server_optimizer,
+        }
 
     def name(self, epoch: int, config: Mapping[str, Any]) -> str:
         """A folder's name: readable, and another one for other settings or another `config`.
 
         `config` is what the server tells the sites' training functions.
         """
+        digest = hashlib.sha256(self._identity(config).encode()).hexdigest()[:8]
+        estimator = re.sub(r"[^A-Za-z0-9]+", "-", self.method.estimator)
+        warm = "-warm" if self.method.warm else ""
+        return f"epoch{epoch}-{self.method.code}-{estimator}{warm}-{digest}"
+
+    def _identity(self, config: Mapping[str, Any]) -> str:
+        """What folders on disk are found by: the same settings always give the same text.
+
+        A setting that is added is left out at its default, so that older trainings are found.
+        """
+        listed = self.listed
+        if listed["server_optimizer"] == "sgd":
+            del listed["server_optimizer"]
         with np.printoptions(threshold=sys.maxsize):  # a recorded trace is spelt out
-            everything = repr((self, sorted(config.items())))
-        digest = hashlib.sha256(everything.encode()).hexdigest()[:8]
-        warm = "-warm" if self.warm else ""
-        return f"epoch{epoch}-{self.code}-{self.estimator.replace('_', '-')}{warm}-{digest}"
+            settings = ", ".join(f"{name}={value!r}" for name, value in listed.items())
+        return f"(Settings({settings}), {sorted(config.items())!r})"

@@ -1,19 +1,12 @@
-"""What the server keeps on the disk, in its state-dir: exchange, commits, checkpoints."""
+"""What the server keeps on disk, in its state-dir: exchange, commits, checkpoints."""
 
 from __future__ import annotations
 
-import io
 import json
-import zipfile
+import logging
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from logging import WARNING
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
-from flwr.common.logger import log
 
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol import durable
@@ -21,21 +14,10 @@ from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.receipts import Receipt
 from fedcommons.federate.protocol.records import Epoch
 from fedcommons.federate.protocol.refusals import Refusal
-from fedcommons.npz import write_npz
+from fedcommons.federate.server.checkpoints import Checkpoint, read_checkpoint
+from fedcommons.federate.server.formats import STATE_DIR
 
-ARRAYS = ("model", "missed", "rounds", "run")  # of a checkpoint
-NOTES = (
-    "round",
-    "commit",
-    "initial",
-    "about",
-    "straggler_prob",
-    "owner_share",
-    "rehearsed",
-    "warmed",
-    "layout",
-    "history",
-)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +31,7 @@ class Exchange:
 class ServerState:
     """The server's folder, held for this process alone.
 
+    format.json               the version of this layout, see `formats`
     exchange.json             the last epoch and its receipts
     given-up.json             the last epoch that was begun and will not be gone on with
     commits/00001-00000.json  every commit: epoch and serial
@@ -60,7 +43,27 @@ class ServerState:
             raise FederationError(f"state-dir must be an absolute path, got {folder}")
         self.folder = folder
         self._lock = durable.Lock(folder)
-        durable.make_folder(folder / "commits")
+        try:
+            durable.make_folder(folder / "commits")
+            self._bring_up_to_date()
+        except BaseException:
+            self.close()
+            raise
+
+    def _bring_up_to_date(self) -> None:
+        """Upgrade a folder that an older version wrote; refuse one of a newer version."""
+        path = self.folder / "format.json"
+        try:
+            found = int(json.loads(path.read_bytes())["version"])
+        except FileNotFoundError:
+            is_new = not any(self.folder.rglob("*.json"))
+            found = STATE_DIR.version if is_new else 0  # from before there were numbers
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise FederationError(f"{path} is damaged: {error}") from None
+        STATE_DIR.upgraded(self.folder, found, self.folder)
+        if found != STATE_DIR.version or not path.exists():
+            content = {"format": "fedcommons.server-state", "version": STATE_DIR.version}
+            durable.write_file(path, json.dumps(content).encode(), "server.format")
 
     def close(self) -> None:
         self._lock.release()
@@ -133,50 +136,33 @@ class ServerState:
         except (OSError, Refusal) as error:
             raise FederationError(f"{path} is damaged: {error}") from None
 
-    def checkpoint(self, training: str) -> dict[str, Any] | None:
-        """Arrays and notes of the last finished round of a training."""
-        path = self.folder / training / "checkpoint.npz"
-        try:
-            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
-                arrays: dict[str, Any] = {name: file[name] for name in file.files}
-            notes = json.loads(arrays["notes"].tobytes())
-            missing = {*ARRAYS, *NOTES} - set(arrays) - set(notes)
-            if missing:
-                raise KeyError(f"without {', '.join(sorted(missing))}")
-            return {**arrays, "notes": notes}
-        except FileNotFoundError:
-            return None
-        except (OSError, EOFError, ValueError, LookupError, zipfile.BadZipFile) as error:
-            raise FederationError(f"{path} is damaged: {error}") from None
+    def checkpoint(self, training: str) -> Checkpoint | None:
+        """The state of a training after its last finished round."""
+        return read_checkpoint(self.folder / training / "checkpoint.npz")
 
     def newest_checkpoint(
-        self, prefix: str, where: Callable[[dict[str, Any]], bool] = lambda _notes: True
-    ) -> dict[str, Any] | None:
+        self, prefix: str, where: Callable[[Checkpoint], bool] = lambda _checkpoint: True
+    ) -> Checkpoint | None:
         """The checkpoint that was written last, of the trainings whose name begins so.
 
-        Those whose notes are not as `where` wants them are passed over, and so are damaged ones:
-        what a training goes on from is read by `checkpoint`.
+        Those that are not as `where` wants them are passed over, and so are damaged ones: they are
+        read here for what they say of the sites alone.
         """
         paths = self.folder.glob(f"{prefix}*/checkpoint.npz")
         for path in sorted(paths, key=lambda path: path.stat().st_mtime_ns, reverse=True):
             try:
                 saved = self.checkpoint(path.parent.name)
             except FederationError as error:
-                log(WARNING, "what it says of the sites is not used: %s", error)
+                logger.warning("what it says of the sites is not used: %s", error)
                 continue
-            if saved is not None and where(saved["notes"]):
+            if saved is not None and where(saved):
                 return saved
         return None
 
-    def save_checkpoint(
-        self, training: str, notes: dict[str, Any], **arrays: npt.NDArray[Any]
-    ) -> None:
+    def save_checkpoint(self, training: str, checkpoint: Checkpoint) -> None:
         durable.make_folder(self.folder / training)
-        buffer = io.BytesIO()
-        encoded = np.frombuffer(json.dumps(notes).encode(), np.uint8)
-        write_npz(buffer, {"notes": encoded, **arrays})
         path = self.folder / training / "checkpoint.npz"
-        durable.write_file(path, buffer.getbuffer(), "server.checkpoint")
+        durable.write_file(path, checkpoint.encode(), "server.checkpoint")
 
 
 def _order(path: Path) -> tuple[int, int]:

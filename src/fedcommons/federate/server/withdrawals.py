@@ -1,20 +1,114 @@
-"""What leaves a federation: examples that owners withdraw, and sites that leave for good."""
+"""What leaves a federation, at the server: examples that owners withdraw, and whole sites.
+
+Whatever leaves, the answer is a new commit without it; holders delete what it does not give them.
+Sites report examples that were withdrawn with their answers (`reported`), and say once that they
+withdrew everything; the operator names sites that left for good.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from fedcommons.checks import FloatArray
+from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.commits import Commit
+from fedcommons.federate.protocol.refusals import AnswerRefused
+from fedcommons.federate.protocol.withdrawals import Withdrawn
+from fedcommons.federate.server.federation import ServerFederation
+from fedcommons.federate.server.link import Link, Question
+
+logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Withdrawn:
-    """What a site took back: share numbers, and how many of its unshared examples."""
+# Sites that leave for good
 
-    numbers: tuple[int, ...]
-    n_private: int
+
+def check_leaving(federation: ServerFederation, leaving: Sequence[str]) -> None:
+    """A name that was never heard is a mistake; one that left long ago may stay in a config."""
+    meeting = federation.meeting
+    here = {meeting.offers[identity].checked().site for identity in meeting.here}
+    known = here | federation.state.names_of_sites()
+    for site in leaving:
+        if site not in known:
+            raise FederationError(
+                f"leave must name sites of the federation, {sorted(known)}, got {site!r}"
+            )
+
+
+def let_go(federation: ServerFederation, leaving: Sequence[str]) -> None:
+    """Commit anew without the sites, by name, that left for good or withdrew everything."""
+    for place, member in enumerate(federation.commit.members):
+        leaves = member.site in leaving or member.identity in federation.meeting.withdrew
+        if leaves and federation.commit.present[place]:
+            federation.record(federation.commit.without(place))
+            logger.info("%s left the federation: commit %s", member.site, federation.commit.order)
+
+
+class Dismissals:
+    """Tells sites that have no part any more, once: they delete what others gave them.
+
+    They left, or a new exchange was made without them and the commit they have is an older one.
+    """
+
+    def __init__(self, federation: ServerFederation) -> None:
+        self.federation = federation
+        self._told: set[str] = set()
+
+    def tell(self, link: Link, *, seconds: float) -> None:
+        meeting, commit = self.federation.meeting, self.federation.commit
+        question = Question({"commit": commit.record, "given-up": self.federation.state.given_up})
+        gone = {m.identity for i, m in enumerate(commit.members) if not commit.present[i]}
+        left_out = {
+            identity
+            for identity, known in meeting.commits.items()
+            if known.order < commit.order and all(m.identity != identity for m in commit.members)
+        }
+        for identity in sorted((gone | left_out) - self._told):
+            node = meeting.node(identity)
+            if node is None:
+                continue
+            link.push("train", {node: question}, seconds=seconds)  # what it answers is no matter
+            self._told.add(identity)
+
+
+# Examples that owners withdraw
+
+
+def reported(fields: Mapping[str, Any], commit: Commit, place: int) -> Withdrawn | None:
+    """What a site says it withdrew; None if it says nothing."""
+    if "withdrawn" not in fields:
+        return None
+    member = commit.members[place]
+    numbers, n_private = list(fields["withdrawn"]), fields["withdrawn-private"]
+    if not all(type(n) is int and 0 <= n < member.n_shareable for n in numbers):
+        raise AnswerRefused("malformed")
+    if type(n_private) is not int or not 0 <= n_private <= member.n_private:
+        raise AnswerRefused("malformed")
+    return Withdrawn(tuple(numbers), n_private)
+
+
+def commit_without(
+    federation: ServerFederation, taken_back: Mapping[int, Withdrawn], left: set[int]
+) -> bool:
+    """Commit anew without what sites took back and without those that left, all by place.
+
+    Returns whether there was anything new in it.
+    """
+    commit = federation.commit
+    for place, withdrawn in taken_back.items():
+        commit = withdraw(commit, place, withdrawn)
+    for place in sorted(left):
+        if commit.present[place]:
+            commit = commit.without(place)
+    is_new = commit.order != federation.commit.order
+    if is_new:
+        federation.record(commit)
+        logger.info("examples were withdrawn: commit %s, %d left", commit.order, commit.n_examples)
+    return is_new
 
 
 def withdraw(commit: Commit, place: int, taken_back: Withdrawn) -> Commit:
@@ -26,6 +120,15 @@ def withdraw(commit: Commit, place: int, taken_back: Withdrawn) -> Commit:
     withdrawn, private = list(commit.withdrawn), list(commit.withdrawn_private)
     withdrawn[place], private[place] = gone, n_private
     return commit.anew(withdrawn=tuple(withdrawn), withdrawn_private=tuple(private))
+
+
+# What is remembered of it
+
+
+def reset_memory(memory: FloatArray, before: Commit | None, after: Commit) -> None:
+    """Forget the answers of sites that held what is gone; of all, if it is not known what is."""
+    everybody = set(range(len(memory)))
+    memory[sorted(holders_of_what_left(before, after) if before else everybody)] = 0
 
 
 def holders_of_what_left(before: Commit, after: Commit) -> set[int]:

@@ -1,0 +1,97 @@
+"""A model as named arrays, and its trained arrays as one vector: estimators know vectors only."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedcommons.checks import FloatArray
+from fedcommons.errors import FederationError
+from fedcommons.federate.protocol.refusals import AnswerRefused
+
+NamedArrays = Mapping[str, npt.NDArray[Any]]
+
+RUNNING_STATISTICS = ("running_mean", "running_var")  # as torch's normalisation layers name them
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSchema:
+    """The names, shapes and types of a model's arrays, in order.
+
+    Floating-point arrays are trained; integers and booleans (counters, masks) stay as they are.
+    """
+
+    arrays: tuple[tuple[str, tuple[int, ...], str], ...]
+
+    @classmethod
+    def of(cls, model: NamedArrays) -> ModelSchema:
+        for name, array in model.items():
+            check_type(name, str(array.dtype))
+        return cls(tuple((name, tuple(a.shape), str(a.dtype)) for name, a in model.items()))
+
+    def first_difference(self, other: ModelSchema) -> str:
+        """The first array that differs from the other schema, in words."""
+        pairs = itertools.zip_longest(self.arrays, other.arrays)
+        mine, theirs = next(pair for pair in pairs if pair[0] != pair[1])
+        return f"{_in_words(mine)} instead of {_in_words(theirs)}"
+
+    @property
+    def running_statistics(self) -> list[str]:
+        """Floating-point arrays that torch computes from batches: they are not trained."""
+        return [name for name, _, _ in self.arrays if name.split(".")[-1] in RUNNING_STATISTICS]
+
+    def vector(self, model: NamedArrays) -> FloatArray:
+        """The trained arrays one after another, in float64; refused if they do not fit."""
+        parts = [np.zeros(0)]
+        if tuple(model) != tuple(name for name, _, _ in self.arrays):
+            raise AnswerRefused("the arrays have other names than the model's")
+        for name, shape, dtype in self.arrays:
+            if not _is_trained(dtype):
+                continue
+            array = model[name]
+            if array.shape != shape or array.dtype.kind != "f":
+                raise AnswerRefused("the arrays have other shapes or types than the model's")
+            parts.append(array.ravel().astype(np.float64))
+        return np.concatenate(parts)
+
+    def model(self, vector: FloatArray, untrained: NamedArrays) -> dict[str, npt.NDArray[Any]]:
+        """The model with these trained values; the other arrays are taken from `untrained`."""
+        found, at = {}, 0
+        for name, shape, dtype in self.arrays:
+            if not _is_trained(dtype):
+                found[name] = untrained[name]
+                continue
+            size = int(np.prod(shape))
+            found[name] = vector[at : at + size].astype(dtype).reshape(shape)
+            at += size
+        return found
+
+
+def check_type(name: str, dtype: str) -> None:
+    """Refuse an array that is neither trained nor passed through."""
+    if _kind(dtype) not in ("f", "i", "u", "b"):
+        raise FederationError(
+            "the arrays must be floating-point, which are trained, or integers or booleans, "
+            f"which are not, got {name} of type {dtype}"
+        )
+
+
+def _in_words(array: tuple[str, tuple[int, ...], str] | None) -> str:
+    return "nothing" if array is None else f"{array[0]} ({array[2]}, shape {array[1]})"
+
+
+def _is_trained(dtype: str) -> bool:
+    return _kind(dtype) == "f"
+
+
+def _kind(dtype: str) -> str:
+    """NumPy's letter for a type; empty if NumPy has no such type."""
+    try:
+        return np.dtype(dtype).kind
+    except TypeError:
+        return ""

@@ -1,0 +1,157 @@
+"""One round: ask, estimate the gradient from what arrived, step, note."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import numpy as np
+
+from fedcommons import estimators
+from fedcommons.checks import BoolArray, FloatArray
+from fedcommons.errors import FederationError
+from fedcommons.estimators import ESTIMATORS
+from fedcommons.federate.protocol.commits import Commit
+from fedcommons.federate.protocol.model_schema import ModelSchema
+from fedcommons.federate.server import withdrawals
+from fedcommons.federate.server.answers import AnswerCollector, RoundAnswers
+from fedcommons.federate.server.code_choice import straggler_prob
+from fedcommons.federate.server.federation import ServerFederation
+from fedcommons.federate.server.round_notes import RoundNote, SiteNote
+from fedcommons.federate.server.settings import Settings
+from fedcommons.federate.server.training_state import TrainingState
+from fedcommons.optimizers import OPTIMIZERS, USUAL
+
+logger = logging.getLogger(__name__)
+
+MOST_REPEATS = 3  # of a round in which examples are withdrawn
+
+
+class Rounds:
+    """Makes the rounds of one training; each changes the state."""
+
+    def __init__(
+        self, federation: ServerFederation, settings: Settings, collector: AnswerCollector
+    ) -> None:
+        self.federation, self.settings, self.collector = federation, settings, collector
+        self.estimator = ESTIMATORS[settings.method.estimator]
+        self.optimizer = OPTIMIZERS[settings.method.server_optimizer]
+
+    @property
+    def commit(self) -> Commit:
+        return self.federation.commit
+
+    @property
+    def schema(self) -> ModelSchema:
+        return self.collector.schema
+
+    def bring_up_to_date(self, state: TrainingState) -> None:
+        """Have all sites apply the newest commit, although nothing is trained.
+
+        Their answers are not used; but what was withdrawn, or left, is deleted.
+        """
+        self._ask(state, state.round, np.array(self.commit.present))
+
+    def warm_up(self, state: TrainingState) -> None:
+        """Memory from everybody's answer at the initial model; who is missing stays at 0."""
+        everybody = np.array(self.commit.present)
+        found = self._ask(state, 0, everybody)
+        if not found.answered.any():
+            raise FederationError(
+                "no answer counts at the initial model, with which memory would start warm: find "
+                "out why, and give the same command again"
+            )
+        state.memory, state.warmed = found.answers, True
+        logger.info("memory is warm for %d of %d sites", found.answered.sum(), everybody.sum())
+
+    def one(self, state: TrainingState, asked: BoolArray | None) -> RoundNote:
+        """The next round, in which these sites are asked (all by default); what is noted of it."""
+        start, t = time.monotonic(), state.round
+        if asked is None:
+            asked = np.ones(len(self.commit.members), np.bool_)
+        found = self._ask(state, t + 1, asked)
+        commit, present = self.commit, np.array(self.commit.present)
+        p = straggler_prob(self.settings, state.reliability)  # of past rounds
+        # If nobody answers who was asked, the server is alone: the model stays as it is, whatever
+        # is remembered, and nothing is learnt of any site.
+        if found.answered.any():
+            self._step(state, found, p)
+        before, state.round = state.reliability, t + 1
+        if found.answered.any() or not (asked & present).any():
+            state.reliability = before.observe(found.answered | ~present)
+        for i in np.flatnonzero(state.reliability.away & ~before.away & present):
+            logger.warning(
+                "%s has been away for %d rounds: it counts as before when it is back; consider "
+                "leave if it is gone for good",
+                commit.members[i].site,
+                state.reliability.run[i],
+            )
+        return RoundNote(
+            t + 1,
+            round(time.monotonic() - start, 3),
+            commit.order,
+            _by_site(commit, found, p),
+        )
+
+    def _ask(self, state: TrainingState, round_number: int, asked: BoolArray) -> RoundAnswers:
+        """Answers of which none contains what was withdrawn, as far as its owner is heard.
+
+        Where a reply brings a withdrawal, the others' answers are of what it takes back: they are
+        dropped, and all are asked again under the next commit.
+        """
+        for _ in range(1 + MOST_REPEATS):
+            if not self.commit.n_examples:
+                raise FederationError("nothing is left to train on: all examples were withdrawn")
+            present = np.array(self.commit.present)
+            found = self.collector.answers(state.model, round_number, asked & present)
+            is_new = withdrawals.commit_without(self.federation, found.taken_back, found.left)
+            state.come_to(self.commit, self.federation.state)
+            if not is_new:
+                break
+            found = found.outdated()
+        return found
+
+    def _step(self, state: TrainingState, found: RoundAnswers, p: FloatArray) -> None:
+        """Move the model along the estimate."""
+        t, here = state.round, np.array(self.commit.present)
+        memory = None if state.memory is None else state.memory[here]
+        with np.errstate(over="ignore", invalid="ignore"):  # noticed below
+            estimate, memory = estimators.estimate(
+                self.estimator, memory, found.answers[here], found.answered[here], p[here]
+            )
+        if state.memory is not None:
+            state.memory[here] = memory
+        M = self.commit.n_examples
+        step = self.settings.learning_rate * self.settings.decay**t / M
+        with np.errstate(over="ignore", invalid="ignore"):  # noticed below
+            direction, moments = self.optimizer.direction(state.moments, estimate, M, USUAL)
+            moved = self.schema.vector(state.model) - step * direction
+            model = self.schema.model(moved, state.model)
+        if not all(np.isfinite(x).all() for x in (self.schema.vector(model), *moments)):
+            raise self._not_finite(found, t)
+        state.model, state.moments = model, moments
+
+    def _not_finite(self, found: RoundAnswers, t: int) -> FederationError:
+        sizes = np.abs(found.answers).max(axis=1)
+        largest, usual = int(sizes.argmax()), np.median(sizes[found.answered])
+        return FederationError(
+            f"the model is not finite any more after round {t + 1}, with learning_rate "
+            f"{self.settings.learning_rate:g} and answers of up to {sizes[largest]:.3g}, by "
+            f"{self.commit.members[largest].site} (the median site's: {usual:.3g}); "
+            f"the model of round {t} is kept"
+        )
+
+
+def _by_site(
+    commit: Commit, found: RoundAnswers, straggler_prob: FloatArray
+) -> tuple[SiteNote, ...]:
+    """What became of each site that is with the commit."""
+    return tuple(
+        SiteNote(
+            commit.members[i].site,
+            bool(found.answered[i]),
+            found.outcomes[i],
+            float(straggler_prob[i]),
+        )
+        for i in np.flatnonzero(commit.present)
+    )

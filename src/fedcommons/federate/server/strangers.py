@@ -1,0 +1,49 @@
+"""Sites that are connected and have no part in the commit."""
+
+from __future__ import annotations
+
+import logging
+
+from fedcommons.errors import FederationError
+from fedcommons.federate.protocol.example_schema import misfit, usual
+from fedcommons.federate.protocol.records import Offer
+from fedcommons.federate.server.federation import ServerFederation
+
+logger = logging.getLogger(__name__)
+
+
+def point_out_strangers(federation: ServerFederation) -> None:
+    """Log which connected sites have no part in the commit, and why.
+
+    It is an error if that is all of them: the state-dir is not theirs.
+    """
+    commit, meeting = federation.commit, federation.meeting
+    members = {member.site: member.identity for member in commit.members}
+    if not set(members.values()) & (set(meeting.here) | meeting.withdrew):
+        raise FederationError(
+            f"none of the sites that are there took part in the exchange of epoch "
+            f"{commit.number}, which {federation.state.folder} holds: set another state-dir, "
+            "or reshare = true for a new exchange"
+        )
+    name_of = {identity: site for site, identity in members.items()}
+    for identity in meeting.here:
+        offer = meeting.offers[identity].checked()
+        site = offer.site
+        if name_of.get(identity, site) != site:
+            logger.warning(
+                "%s is %s in the exchange: give it that name again, or it is refused",
+                site,
+                name_of[identity],
+            )
+        elif site not in members and (why := _misfit(federation, offer)):
+            logger.warning("%s has no part in the exchange: %s", site, why)
+        elif site not in members:
+            logger.warning("%s came after the exchange: reshare = true takes it in", site)
+        elif members[site] != identity:
+            logger.warning("%s has another key than in the exchange: has it lost its store?", site)
+
+
+def _misfit(federation: ServerFederation, offer: Offer) -> str:
+    """How a site's examples differ from those of the committed epoch, as far as it is known."""
+    exchange = federation.committed_exchange
+    return "" if exchange is None else misfit(offer, *usual(exchange.epoch.sites))

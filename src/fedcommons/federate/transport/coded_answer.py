@@ -1,0 +1,89 @@
+"""A site's coded answer, made of what the app's training function returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedcommons import coding
+from fedcommons.checks import FloatArray, IntArray
+from fedcommons.errors import FederationError
+from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays
+from fedcommons.federate.protocol.refusals import LocalStepsIgnored
+from fedcommons.federate.transport.weighted_examples import WeightedExamples
+
+Train = Callable[[WeightedExamples], Mapping[str, NamedArrays]]
+"""Trains from the question's model: the trained "arrays", or the "gradient"."""
+
+EXACT_SPREAD_UP_TO = 1000  # shared examples whose gradients are taken one by one
+
+
+def answer(model: NamedArrays, examples: WeightedExamples, train: Train) -> NamedArrays:
+    """What the training function makes of the examples, as an answer.
+
+    It may return the trained model ("arrays"), as any Flower app does: the answer is then n times
+    how far it went down, for n examples and a loss that is a mean over them. Or it may return the
+    "gradient", the weighted sum over all examples, where one full step is asked for. Nothing else
+    leaves the site.
+    """
+    n = len(examples.y)
+    if not n:  # no loss has a mean over nothing
+        return {name: np.zeros_like(array) for name, array in model.items()}
+    returned = train(examples)
+    if "gradient" in returned:
+        if examples.local_steps > 1 or examples.batch_size:
+            raise LocalStepsIgnored("a gradient is one step on all examples")
+        return returned["gradient"]
+    if "arrays" not in returned:
+        raise FederationError(
+            f"the training function must return 'arrays' or 'gradient', got {sorted(returned)}"
+        )
+    trained = returned["arrays"]
+    given, found = ModelSchema.of(model), ModelSchema.of(trained)
+    if found != given:
+        raise FederationError(
+            "the training function must return the arrays that it was given, got "
+            f"{found.first_difference(given)}"
+        )
+    return {name: _descent(array, trained[name], n) for name, array in model.items()}
+
+
+def owner_share(
+    model: NamedArrays,
+    train: Train,
+    x: npt.NDArray[Any],
+    y: IntArray,
+    shared: npt.NDArray[np.bool_],
+    copies: IntArray,
+) -> float:
+    """The best w of this owner at this model (`coding.best_owner_share`).
+
+    Args:
+        x, y: the owner's own examples.
+        shared: which of them were shared.
+        copies: how many copies there are of each.
+    """
+
+    def gradient(x: npt.NDArray[Any], y: IntArray) -> FloatArray:
+        """The sum of the gradients of these examples, up to a factor common to all."""
+        arrays = answer(model, WeightedExamples(x, y, np.ones(len(y))), train)
+        return ModelSchema.of(arrays).vector(arrays)
+
+    if not shared.any():
+        return 1.0
+    S = gradient(x[shared], y[shared])
+    P = gradient(x[~shared], y[~shared]) if not shared.all() else np.zeros_like(S)
+    rows = np.flatnonzero(shared)
+    some = rows[:: -(-len(rows) // EXACT_SPREAD_UP_TO)]
+    norms = [float((gradient(x[[row]], y[[row]]) ** 2).sum()) / copies[row] for row in some]
+    spread = sum(norms) * len(rows) / len(some)
+    return float(coding.best_owner_share([P @ S], [S @ S], [spread])[0])
+
+
+def _descent(start: npt.NDArray[Any], end: npt.NDArray[Any], n: int) -> npt.NDArray[Any]:
+    if start.dtype.kind != "f":
+        return start  # counters and the like are not trained
+    return np.asarray(n * (start.astype(np.float64) - end), start.dtype)

@@ -1,0 +1,131 @@
+"""The server's link over Flower: questions as messages of a grid, replies as plain records."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.common.logger import FLOWER_LOGGER
+from flwr.serverapp import Grid
+
+from fedcommons.federate.protocol.model_schema import NamedArrays
+from fedcommons.federate.server.link import (
+    CRASHED,
+    TOO_LATE,
+    UNAVAILABLE,
+    Kind,
+    Node,
+    Question,
+    Reply,
+    Ticket,
+)
+from fedcommons.federate.transport import messages
+from fedcommons.federate.transport.flower_arrays import arrays_of, record_of
+
+TYPES: Mapping[Kind, str] = {
+    "offer": messages.OFFER,
+    "send": messages.SEND,
+    "receive": messages.RECEIVE,
+    "train": messages.TRAIN,
+}
+FAILURES = {3: TOO_LATE, 5: UNAVAILABLE, 8: CRASHED}  # by Flower's error code
+LONGEST_NAME = 64  # of a class that a site gives as the reason of an error
+
+
+class FlowerLink:
+    """Implements `server.link.Link` on a grid."""
+
+    def __init__(self, grid: Grid) -> None:
+        self.grid = grid
+        _log_to_flower()
+
+    def nodes(self) -> Collection[Node]:
+        return list(self.grid.get_node_ids())
+
+    def push(
+        self, kind: Kind, questions: Mapping[Node, Question], *, seconds: float
+    ) -> Mapping[Ticket, Node]:
+        """The message's ttl is the limit: a node does not begin with what nobody waits for."""
+        records = _ModelRecords()
+        sent = [
+            Message(
+                _content(question, records),
+                dst_node_id=node,
+                message_type=TYPES[kind],
+                ttl=seconds,
+            )
+            for node, question in questions.items()
+        ]
+        tickets = self.grid.push_messages(sent) if sent else []
+        return {ticket: node for ticket, node in zip(tickets, questions, strict=True) if ticket}
+
+    def pull(self, tickets: Collection[Ticket]) -> list[tuple[Ticket, Reply]]:
+        """Replies go by the message they answer: the SuperLink's own errors come from node 1."""
+        replies = self.grid.pull_messages(list(tickets)) if tickets else ()
+        return [(message.metadata.reply_to_message_id, _reply(message)) for message in replies]
+
+
+class _ModelRecords:
+    """The record of a model, made once for all the questions that carry the same one."""
+
+    def __init__(self) -> None:
+        self._last: tuple[NamedArrays, ArrayRecord] | None = None
+
+    def of(self, model: NamedArrays) -> ArrayRecord:
+        if self._last is None or self._last[0] is not model:
+            self._last = (model, record_of(model))
+        return self._last[1]
+
+
+def _content(question: Question, records: _ModelRecords) -> RecordDict:
+    parts: dict[str, Any] = {}
+    if question.envelopes:
+        parts[messages.ENVELOPES] = messages.bytes_record(question.envelopes)
+    if question.model is not None:
+        parts["arrays"] = records.of(question.model)
+    if question.config is not None:
+        parts["config"] = ConfigRecord(dict(question.config))
+    return messages.content(question.fields, **parts)
+
+
+def _reply(message: Message) -> Reply:
+    """What a message holds, as far as it can be read: damaged arrays are none."""
+    node = message.metadata.src_node_id
+    if message.has_error():
+        return Reply(node, failure=_failure(message.error.code, message.error.reason or ""))
+    envelopes, answer = [], None
+    with contextlib.suppress(Exception):
+        envelopes = messages.bytes_of(message)
+    with contextlib.suppress(Exception):
+        answer = arrays_of(message.content.array_records["answer"])
+    return Reply(node, fields=messages.fields(message), envelopes=envelopes, answer=answer)
+
+
+def _failure(code: int, reason: str) -> str:
+    """The class that a site names, or what the code means."""
+    is_class = reason.isidentifier() and len(reason) < LONGEST_NAME
+    return reason if is_class else FAILURES.get(code, f"error {code}")
+
+
+# What the server logs
+
+SERVER_LOGGER = logging.getLogger("fedcommons.federate.server")
+
+
+class _ToFlower(logging.Handler):
+    """Hands records to Flower's logger, and so to the log of the ServerApp."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if FLOWER_LOGGER.isEnabledFor(record.levelno):
+            FLOWER_LOGGER.handle(record)
+
+
+def _log_to_flower() -> None:
+    """From now on what the server logs appears where Flower's own lines do."""
+    if not any(isinstance(handler, _ToFlower) for handler in SERVER_LOGGER.handlers):
+        SERVER_LOGGER.addHandler(_ToFlower())
+        SERVER_LOGGER.setLevel(logging.INFO)
+        SERVER_LOGGER.propagate = False  # Flower's logger does

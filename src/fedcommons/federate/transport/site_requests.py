@@ -1,0 +1,153 @@
+"""A site's side of every message, in plain records: any transport can carry them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedcommons.checks import IntArray
+from fedcommons.federate.protocol import versions
+from fedcommons.federate.protocol.commits import Commit
+from fedcommons.federate.protocol.farewells import farewell
+from fedcommons.federate.protocol.model_schema import NamedArrays
+from fedcommons.federate.protocol.receipts import Receipt
+from fedcommons.federate.site.site import Site
+from fedcommons.federate.transport import coded_answer
+from fedcommons.federate.transport.coded_answer import Train
+from fedcommons.federate.transport.weighted_examples import WeightedExamples
+from fedcommons.streams import stream
+
+Fields = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SiteReply:
+    """What a site replies; what it refuses it raises."""
+
+    fields: dict[str, Any]
+    envelopes: Sequence[bytes] = ()
+    answer: NamedArrays | None = None
+
+
+@dataclass(slots=True)
+class SiteRequests:
+    """Answers the server's questions at one site."""
+
+    site: Site
+    _read: tuple[bytes, npt.NDArray[Any], IntArray] | None = field(default=None, init=False)
+
+    def offer(self, request: Fields, *, node_id: int, run_id: int) -> SiteReply:
+        """Say who this is; a site that withdrew everything takes its leave instead."""
+        versions.check_request(request)
+        store, federation = self.site.store, str(request["federation"])
+        if store.withdrew_all and store.federation == federation:
+            content = farewell(federation, node_id, run_id)
+            signature = store.identity.sign("withdrew", content)
+            return SiteReply(
+                {
+                    versions.FIELD: versions.CURRENT,
+                    "withdrew": self.site.identity_name,
+                    "signature": signature,
+                }
+            )
+        committed = bool(store.commit_record()[0])
+        signed = self.site.offer(
+            federation,
+            node_id=node_id,
+            run_id=run_id,
+            with_key=bool(request["with-key"])
+            and not (committed and bool(request.get("unless-committed"))),
+            committed=request["committed"],
+        )
+        return SiteReply(
+            {
+                versions.FIELD: versions.CURRENT,
+                "offer": signed.content,
+                "signature": signed.signature,
+                "commit": store.commit_record()[1],
+            }
+        )
+
+    def send(self, request: Fields) -> SiteReply:
+        versions.check_request(request)
+        envelopes, _ = self.site.send(
+            request["epoch"], list(request["recipients"]), int(request["chunk"])
+        )
+        return SiteReply(
+            {"recipients": [recipient for recipient, _ in envelopes]},
+            envelopes=[sealed for _, sealed in envelopes],
+        )
+
+    def receive(self, request: Fields, envelopes: Sequence[bytes]) -> SiteReply:
+        versions.check_request(request)
+        receipts, refused = self.site.receive(request["epoch"], envelopes)
+        return SiteReply(
+            {
+                "senders": [receipt.sender for receipt in receipts],
+                "examples": [receipt.examples for receipt in receipts],
+                "signatures": [receipt.signature for receipt in receipts],
+                "refused": list(refused),
+                "refused-counts": list(refused.values()),
+            }
+        )
+
+    def answer(self, request: Fields, model: NamedArrays, train: Train) -> SiteReply:
+        """Apply the commit, let the app train on what it gives this site, code the answer."""
+        versions.check_request(request)
+        site = self.site
+        commit = site.come_under(request["commit"], given_up=int(request["given-up"]))
+        if request.get("receipt-recipients"):
+            site.note_receipts(commit, _receipts(site, request))
+        me = site.place(commit)
+        withdrawn = site.withdrawn_since(commit)
+        fields: dict[str, Any] = {"digest": commit.digest, "round": int(request["round"])}
+        if (withdrawn.numbers, withdrawn.n_private) != (
+            commit.withdrawn[me],
+            commit.withdrawn_private[me],
+        ):
+            fields["withdrawn"] = list(withdrawn.numbers)
+            fields["withdrawn-private"] = withdrawn.n_private
+            return SiteReply(fields)
+        held = site.held(commit)
+        fields["coverage"] = held.coverage
+        x, y = self._examples(commit)
+        if request["task"] == "owner-share":
+            n_own = len(held.own)
+            fields["owner-share"] = coded_answer.owner_share(
+                model, train, x[:n_own], y[:n_own], held.own_shared, held.placement.copies[:n_own]
+            )
+            return SiteReply(fields)
+        examples = WeightedExamples(
+            x,
+            y,
+            held.shares,
+            int(request["local-steps"]),
+            int(request["batch-size"]),
+            stream(commit.seed, "batches", site.name, int(request["round"])),
+        )
+        return SiteReply(fields, answer=coded_answer.answer(model, examples, train))
+
+    def _examples(self, commit: Commit) -> tuple[npt.NDArray[Any], IntArray]:
+        """Everything that the site holds, its own examples first; read once for each commit."""
+        if self._read is None or self._read[0] != commit.digest:
+            site = self.site
+            own_x, own_y = site.rows.examples(site.manifest_of(commit))
+            received = [
+                site.received_examples(commit, sender) for sender, _ in site.held(commit).senders
+            ]
+            x = np.concatenate([own_x, *(part for part, _ in received)])
+            y = np.concatenate([own_y, *(part for _, part in received)])
+            self._read = (commit.digest, x, y)
+        return self._read[1], self._read[2]
+
+
+def _receipts(site: Site, request: Fields) -> list[Receipt]:
+    columns = (request[f"receipt-{name}"] for name in ("recipients", "examples", "signatures"))
+    return [
+        Receipt(site.identity_name, recipient, examples, signature)
+        for recipient, examples, signature in zip(*columns, strict=True)
+    ]

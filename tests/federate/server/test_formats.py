@@ -1,0 +1,158 @@
+"""What an older version wrote is read; what a newer one wrote is refused, with both numbers.
+
+`unversioned.zip` is a federation as the last version without numbers left it on the disks: `Tiny`
+after two rounds of `SETTINGS`, a withdrawal of b's row 0 and a third round; and the parameters that
+the same version reached after five rounds, in hexadecimal.
+"""
+
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedcommons.errors import FederationError
+from fedcommons.federate.server import checkpoints, formats
+from fedcommons.federate.server.formats import CHECKPOINT, STATE_DIR, Format
+from fedcommons.federate.server.state import ServerState
+from fedcommons.npz import write_npz
+from fedcommons.stragglers import Bernoulli
+from tests.federate.tiny import Tiny
+
+pytestmark = pytest.mark.usefixtures("impatient")
+
+SETTINGS = {
+    "stragglers": Bernoulli(0.4),
+    "straggler_prob": 0.4,
+    "seed": 4,
+    "estimator": "memory",
+    "warm": True,
+}
+
+
+@pytest.fixture
+def old(tmp_path):
+    found = Tiny(tmp_path)
+    with zipfile.ZipFile(Path(__file__).with_name("unversioned.zip")) as archive:
+        archive.extractall(tmp_path)
+    yield found
+    found.close()
+
+
+def expected_after_5_rounds(old: Tiny) -> list[float]:
+    text = (old.folder / "model-after-5-rounds.txt").read_text()
+    return [float.fromhex(line) for line in text.split()]
+
+
+def format_of(state_dir: Path) -> dict:
+    return json.loads((state_dir / "format.json").read_text())
+
+
+def notes_of(path: Path) -> dict:
+    with np.load(path) as file:
+        return json.loads(file["notes"].tobytes())
+
+
+def rewritten(path: Path, **changes) -> None:
+    """A checkpoint with other notes."""
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files}
+    notes = {**json.loads(arrays["notes"].tobytes()), **changes}
+    arrays["notes"] = np.frombuffer(json.dumps(notes).encode(), np.uint8)
+    with path.open("wb") as file:
+        write_npz(file, arrays)
+
+
+def test_a_state_dir_without_numbers_is_gone_on_with(old):
+    (path,) = old.state_dir.glob("epoch1-*/checkpoint.npz")
+    assert "version" not in notes_of(path)
+    assert not (old.state_dir / "format.json").exists()
+    model = old.run(5, **SETTINGS)
+    np.testing.assert_allclose(model.ravel(), expected_after_5_rounds(old), rtol=1e-12)
+    assert list(old.state_dir.glob("epoch1-*/checkpoint.npz")) == [path]  # the same training
+    assert format_of(old.state_dir)["version"] == STATE_DIR.version
+    assert notes_of(path)["version"] == CHECKPOINT.version
+
+
+def test_a_new_state_dir_has_the_present_version_at_once(tiny):
+    state = ServerState(tiny.state_dir)
+    state.close()
+    assert format_of(tiny.state_dir) == {
+        "format": "fedcommons.server-state",
+        "version": STATE_DIR.version,
+    }
+
+
+def test_a_state_dir_from_the_future_is_refused_with_both_versions(tiny):
+    tiny.run(1)
+    path, later = tiny.state_dir / "format.json", STATE_DIR.version + 1
+    path.write_text(json.dumps({"version": later}))
+    message = f"state-dir format has version {later}, .* reads up to version {STATE_DIR.version}"
+    for _ in range(2):  # it is not held after the refusal
+        with pytest.raises(FederationError, match=message):
+            tiny.run(2)
+
+
+def test_a_checkpoint_from_the_future_is_refused_with_both_versions(tiny):
+    tiny.run(1)
+    (path,) = tiny.state_dir.glob("epoch1-*/checkpoint.npz")
+    rewritten(path, version=CHECKPOINT.version + 1)
+    message = (
+        f"checkpoint format has version {CHECKPOINT.version + 1}, "
+        f".* reads up to version {CHECKPOINT.version}"
+    )
+    with pytest.raises(FederationError, match=message):
+        tiny.run(2)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"version": "one"}'])
+def test_a_damaged_version_is_named(tiny, content):
+    tiny.run(1)
+    (tiny.state_dir / "format.json").write_text(content)
+    with pytest.raises(FederationError, match=r"format.json is damaged"):
+        tiny.run(2)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"round": 7},
+        {"round": "many"},
+        {"history": []},
+        {"history": [{"round": 1}]},
+        {"commit": [1]},
+        {"layout": "beta"},
+        {"straggler_prob": ["x"]},
+    ],
+    ids=str,
+)
+def test_a_checkpoint_whose_notes_cannot_be_is_damaged(tiny, changes):
+    tiny.run(1)
+    (path,) = tiny.state_dir.glob("epoch1-*/checkpoint.npz")
+    rewritten(path, **changes)
+    with pytest.raises(FederationError, match=r"checkpoint.npz is damaged"):
+        checkpoints.read_checkpoint(path)
+
+
+def test_the_next_change_of_a_format_is_one_entry():
+    """Each function makes one version of the one before; the number follows from the list."""
+    numbers = Format("list", upgrades=(lambda x: [*x, 1], lambda x: [*x, 2], lambda x: [*x, 3]))
+    assert numbers.version == 3
+    assert numbers.upgraded([], 0, Path("x")) == [1, 2, 3]
+    assert numbers.upgraded([], 2, Path("x")) == [3]
+    assert numbers.upgraded([], 3, Path("x")) == []
+
+
+def test_an_upgrade_of_checkpoints_is_applied_when_they_are_read(tiny, monkeypatch):
+    tiny.run(1)
+    (path,) = tiny.state_dir.glob("epoch1-*/checkpoint.npz")
+
+    def renamed(saved):
+        saved.notes["initial"] = "as version 2 has it"
+        return saved
+
+    later = Format("checkpoint", (*CHECKPOINT.upgrades, renamed))
+    monkeypatch.setattr(checkpoints, "CHECKPOINT", later)
+    assert checkpoints.read_checkpoint(path).initial == "as version 2 has it"
+    assert formats.CHECKPOINT.version == later.version - 1
