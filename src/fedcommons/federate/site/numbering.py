@@ -16,7 +16,7 @@ from fedcommons.errors import StoreError
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.packing import Examples
 from fedcommons.federate.protocol.refusals import DataChanged, StoreIsOlder
-from fedcommons.federate.server.withdrawals import Withdrawn
+from fedcommons.federate.protocol.withdrawals import Withdrawn
 from fedcommons.federate.site.fingerprints import fingerprints_of
 from fedcommons.federate.site.manifest import Manifest, among
 from fedcommons.federate.site.own_data import SPOOL, SiteData, data_behind

@@ -33,7 +33,7 @@ from fedcommons.federate.protocol.refusals import (
     SiteWithdrew,
     WrongFederation,
 )
-from fedcommons.federate.server.withdrawals import Withdrawn
+from fedcommons.federate.protocol.withdrawals import Withdrawn
 from fedcommons.federate.site.holdings import Held, held_by
 from fedcommons.federate.site.manifest import Manifest
 from fedcommons.federate.site.numbering import OwnRows
