@@ -26,7 +26,7 @@ ROOMS = {  # each room, and the rooms that it may import beside itself and the c
     "figures": ("simulate", "plan", "federate", "claims"),
     "cli": ("simulate", "plan", "federate", "flower", "claims", "figures"),
 }
-KNOWN = ("federate.server", "fedcommons.federate.protocol.chunks", "fedcommons.federate.site.")
+KNOWN = ("federate.server",)
 FLOWER = ("federate.transport", "federate.apps", "flower")  # who may import flwr
 HEAVY = ("torch", "flwr", "matplotlib", "pyarrow", "typer", "rich", "pandas")
 

@@ -156,7 +156,7 @@ def check(
     Example: fedcommons federate check /srv/hospital-a/data.npz
     """
     need_flower()
-    from fedcommons.federate.site.own_data import load_site_data
+    from fedcommons.federate.site.data_files import load_site_data
     from fedcommons.federate.site.status import summary_of
 
     with tempfile.TemporaryDirectory() as spool:
@@ -256,8 +256,6 @@ def withdraw(
     need_flower()
     import numpy as np
 
-    from fedcommons.federate.site import numbering
-
     if bool(rows) == everything:
         raise ArgumentError("rows or --all must be given, one of them")
     try:
@@ -270,10 +268,10 @@ def withdraw(
         if everything:
             if store.federation is None:
                 raise StoreError(f"store {folder} was never in a federation: nothing to withdraw")
-            store.withdraw_all()
+            store.withdrawals.withdraw_everything()
             said = "everything is withdrawn"
         else:
-            n = numbering.withdraw(store, numbers, as_offered=as_offered)
+            n = store.withdrawals.withdraw(numbers, as_offered=as_offered)
             said = f"{n} examples are withdrawn"
     when = "from the next round on in which this site is heard"
     typer.echo(json.dumps({"withdrawn": said}) if as_json else f"{said}, {when}")

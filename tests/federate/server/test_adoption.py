@@ -31,7 +31,7 @@ def holdings(tiny: Tiny) -> dict:
     found = {}
     for name in tiny.names:
         with tiny.store(name) as store:
-            found[name] = store.holdings()
+            found[name] = store.received.counts()
     return found
 
 
@@ -101,8 +101,8 @@ def test_what_an_exchange_brought_that_went_with_the_state_is_deleted(tiny):
     state.close()
     for name in tiny.names:
         with tiny.store(name) as store:
-            assert {epoch.hex() for epoch, *_ in store._chunks()} <= {commit.epoch}
-            assert store._all("epoch_keys") == []
+            assert {epoch.hex() for epoch, *_ in store.received.rows()} <= {commit.epoch}
+            assert store.database.rows("epoch_keys") == []
 
 
 @pytest.mark.parametrize("members", ["abcd", "bcd"])
@@ -159,7 +159,7 @@ def test_those_who_left_or_withdrew_are_not_missed(tiny):
     tiny.close()
     for name in "cd":
         with tiny.store(name) as store:
-            store.withdraw_all()
+            store.withdrawals.withdraw_everything()
     with tiny.shared() as federation:
         assert federation.commit.present == (True, True, False, False)
 
@@ -190,7 +190,7 @@ def test_one_sites_claim_gives_up_nothing(tiny, liar):
     if liar == "e":
         tiny.data["e"] = tiny.data["d"]
     with tiny.store("d") if liar == "d" else open_new(tiny, "e") as store:
-        store.enter_epoch(2 * MOST_AHEAD if liar == "d" else 5, b"made up", {})
+        store.epochs.enter(2 * MOST_AHEAD if liar == "d" else 5, b"made up", {})
     shutil.rmtree(tiny.state_dir)
     with tiny.shared() as federation:
         assert federation.state.given_up == 0

@@ -22,7 +22,8 @@ from fedcommons.federate.protocol.keys import Identity
 from fedcommons.federate.protocol.receipts import receipt_content
 from fedcommons.federate.protocol.records import Epoch, Offer
 from fedcommons.federate.server import coordinator, delivery, meeting
-from fedcommons.federate.site.own_data import SiteData, load_site_data
+from fedcommons.federate.site.data_files import load_site_data
+from fedcommons.federate.site.own_data import SiteData
 from fedcommons.federate.site.store import Store
 from fedcommons.federate.transport import messages
 from tests.federate.tiny import (

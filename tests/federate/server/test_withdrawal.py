@@ -67,7 +67,7 @@ def test_withdrawn_examples_are_gone_everywhere(tiny, rows):
         deleted = tiny.events(member.site, "deleted")
         assert sum(entry.examples for entry in deleted) == held
         with tiny.store(member.site) as store:
-            of_b = dict(store.holdings()).get(first.members[1].identity, 0)
+            of_b = dict(store.received.counts()).get(first.members[1].identity, 0)
         assert of_b == (
             first.draw.assigned(1, place).size - held if (1, place) in first.pairs else 0
         )
@@ -133,7 +133,7 @@ def test_a_site_that_withdraws_everything_leaves(tiny):
     with tiny.shared(grid) as federation:
         train(federation, grid, 2)
         with tiny.store("b") as store:
-            store.withdraw_all()
+            store.withdrawals.withdraw_everything()
         _, notes = train(federation, grid, 4)
         assert set(outcomes(notes[0])) == set("acd")
         assert federation.commit.present == (True, False, True, True)
@@ -141,15 +141,15 @@ def test_a_site_that_withdraws_everything_leaves(tiny):
         identity = federation.commit.members[1].identity
     for name in "acd":
         with tiny.store(name) as store:
-            assert identity not in dict(store.holdings())
+            assert identity not in dict(store.received.counts())
     with tiny.store("b") as store:
-        assert store.holdings() == []
+        assert store.received.counts() == []
 
 
 def test_a_site_that_withdrew_everything_is_heard_in_a_later_run(tiny):
     tiny.run(1)
     with tiny.store("b") as store:
-        store.withdraw_all()
+        store.withdrawals.withdraw_everything()
     grid = tiny.grid()
     with tiny.shared(grid) as federation:
         assert federation.commit.present == (True, False, True, True)
@@ -184,11 +184,11 @@ def test_a_site_that_was_let_go_and_is_there_deletes_what_others_gave_it(tiny):
     tiny.run(1)
     grid = tiny.grid()
     with tiny.store("c") as store:
-        assert store.holdings()
+        assert store.received.counts()
     with tiny.shared(grid, leave=["c"]) as federation:
         train(federation, grid, 2)
     with tiny.store("c") as store:
-        assert store.holdings() == []
+        assert store.received.counts() == []
     assert tiny.events("c", "deleted")
 
 
@@ -240,7 +240,7 @@ def test_an_absent_holder_does_not_count_until_it_has_applied_the_withdrawal(tin
     d = site.site(back.contexts[5])
     assert d.store.commit_record()[0] == federation.commit.digest
     with pytest.raises(CommitRefused):  # and never goes back
-        d.come_under(old.record)
+        d.apply_commit(old.record)
 
 
 def test_memory_is_reset_for_the_holders_of_what_left_alone(tiny):
@@ -310,8 +310,8 @@ def test_what_was_withdrawn_is_not_shared_again(tiny):
         with tiny.store(name) as store:
             shared = [
                 x
-                for sender, _ in store.holdings()
-                for part in store.chunks(bytes.fromhex(federation.commit.epoch), sender)
+                for sender, _ in store.received.counts()
+                for part in store.received.chunks(bytes.fromhex(federation.commit.epoch), sender)
                 for x in part.x
             ]
             withdrawn = tiny.data["b"].x.take(np.array([0]))[0]
@@ -353,7 +353,7 @@ def test_who_withdrew_everything_takes_its_leave_without_the_data(tiny):
     tiny.run(1)
     tiny.close()
     with tiny.store("b") as store:
-        store.withdraw_all()
+        store.withdrawals.withdraw_everything()
     grid = tiny.grid()
     del tiny.data["b"]  # its file was removed
     with tiny.shared(grid, n_sites=4) as federation:
@@ -374,7 +374,7 @@ def test_a_holder_deletes_what_was_withdrawn_although_its_own_data_changed(tiny)
         owner = federation.commit.members[0].identity
     assert outcomes(notes[-1])["d"] == "DataChanged"
     with tiny.store("d") as store:
-        assert dict(store.holdings())[owner] == 0
+        assert dict(store.received.counts())[owner] == 0
     assert [entry.peer for entry in tiny.events("d", "deleted")] == [owner]
 
 
@@ -404,10 +404,10 @@ def test_who_was_left_out_of_a_new_exchange_deletes_what_it_holds(tiny):
     tiny.run(1)
     tiny.run(1, grid=tiny.grid(without="d"), sharing={"reshare": True})
     with tiny.store("d") as store:
-        assert store.holdings()
+        assert store.received.counts()
     tiny.run(2)  # it is there again
     with tiny.store("d") as store:
-        assert store.holdings() == []
+        assert store.received.counts() == []
 
 
 def test_who_withdraws_everything_while_it_receives_keeps_nothing(tiny, monkeypatch):
@@ -422,7 +422,7 @@ def test_who_withdraws_everything_while_it_receives_keeps_nothing(tiny, monkeypa
     monkeypatch.setattr(Store, "receive", withdraw_first)
     tiny.run(1)
     with tiny.store("c") as store:
-        assert store.holdings() == []
+        assert store.received.counts() == []
 
 
 def test_what_a_site_gave_to_an_exchange_that_was_given_up_goes_with_it(tiny, monkeypatch):
@@ -435,13 +435,13 @@ def test_what_a_site_gave_to_an_exchange_that_was_given_up_goes_with_it(tiny, mo
     tiny.close()
     with tiny.store("d") as store:
         owner = store.identity.name
-        store.withdraw_all()
+        store.withdrawals.withdraw_everything()
     with tiny.store("a") as store:
-        assert dict(store.holdings())[owner] > 0
+        assert dict(store.received.counts())[owner] > 0
     tiny.run(2)
     for site in "abc":
         with tiny.store(site) as store:
-            assert owner not in dict(store.holdings())
+            assert owner not in dict(store.received.counts())
         (deleted,) = [e for e in tiny.events(site, "deleted") if e.peer == owner]
         assert (deleted.epoch, deleted.examples > 0) == (2, True)
 
@@ -457,13 +457,13 @@ def test_what_left_is_deleted_although_no_round_is_left(tiny):
     owner = commit.members[3].identity
     for place, site in enumerate("abcd"):
         with tiny.store(site) as store:
-            held = dict(store.holdings())
+            held = dict(store.received.counts())
         assert owner not in held
         if (1, place) in commit.pairs:
             left = set(commit.draw.assigned(1, place).tolist()) - set(commit.withdrawn[1])
             assert held[commit.members[1].identity] == len(left)
     with tiny.store("d") as store:
-        assert store.holdings() == []
+        assert store.received.counts() == []
 
 
 def test_a_store_that_forgot_a_withdrawal_says_so(tiny, caplog):

@@ -18,8 +18,10 @@ import pytest
 from fedcommons.errors import DataError
 from fedcommons.federate.protocol.refusals import DataChanged
 from fedcommons.federate.site import own_data as module
+from fedcommons.federate.site.data_files import load_site_data
+from fedcommons.federate.site.file_rows import FileRows
 from fedcommons.federate.site.fingerprints import fingerprints_of
-from fedcommons.federate.site.own_data import FileRows, SiteData, load_site_data
+from fedcommons.federate.site.own_data import SiteData
 from fedcommons.federate.site.site import Site
 from fedcommons.federate.site.store import Store
 from tests.federate.conftest import FEDERATION
@@ -59,7 +61,7 @@ def assert_is_the_data(data: SiteData, marks: np.ndarray = MARKS, x: np.ndarray 
     assert data.x.block(5, 99).tobytes() == x[5:].tobytes()
     assert data.y.tolist() == Y.tolist()
     assert data.shareable.tolist() == marks.tolist()
-    assert data.row_bytes == x[0].nbytes + 16
+    assert data.form.row_bytes == x[0].nbytes + 16
 
 
 # Formats
@@ -405,7 +407,7 @@ def test_a_changed_file_needs_a_new_epoch_and_a_touched_one_does_not(tmp_path, l
     offer = site().offer(FEDERATION, node_id=1, run_id=1, with_key=True).checked()
     os.utime(path, ns=(1, 1))
     assert site().rows.checked().digest.hex() == offer.manifest
-    assert store.manifest().stamp == load(path).stamp  # compared once
+    assert store.manifests.newest().stamp == load(path).stamp  # compared once
     npz(path, shareable=~MARKS)
     with pytest.raises(DataChanged):
         site().rows.checked()
@@ -462,7 +464,7 @@ import pyarrow.parquet
 from fedcommons.federate.protocol.keys import Identity, fresh_epoch_key
 from fedcommons.federate.protocol.records import Epoch, Offer
 from fedcommons.federate.site.site import Site
-from fedcommons.federate.site.own_data import load_site_data
+from fedcommons.federate.site.data_files import load_site_data
 from fedcommons.federate.site.store import Store
 
 def peak():
@@ -484,7 +486,7 @@ MEASURE_LOADING = """
 import sys
 from pathlib import Path
 import pyarrow.parquet
-from fedcommons.federate.site.own_data import load_site_data
+from fedcommons.federate.site.data_files import load_site_data
 
 def peak():
     (line,) = [l for l in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in l]

@@ -13,7 +13,7 @@ from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.envelope import Context, federation_digest
 from fedcommons.federate.protocol.example_schema import digest_of_columns
 from fedcommons.federate.protocol.keys import Identity, fresh_epoch_key
-from fedcommons.federate.protocol.packing import Examples
+from fedcommons.federate.protocol.packing import SharedExamples
 from fedcommons.federate.protocol.receipts import Receipt, receipt_content
 from fedcommons.federate.protocol.records import Epoch
 from fedcommons.federate.protocol.refusals import (
@@ -37,15 +37,15 @@ A, B, C = range(3)
 
 def kept(site: Site) -> tuple[object, ...]:
     """What a store holds of others, and its ledger."""
-    return site.store.holdings(), [entry.event for entry in site.store.ledger()]
+    return site.store.received.counts(), [entry.event for entry in site.store.ledger.entries()]
 
 
 def assert_refused(site: Site, epoch: Epoch, data: bytes, caplog: pytest.LogCaptureFixture) -> None:
     """Refused, logged by the class alone, nothing stored, no receipt."""
-    site.receive(epoch.record, [])  # enters the epoch
+    site.exchange.receive(epoch.record, [])  # enters the epoch
     before = kept(site)
     caplog.clear()
-    receipts, refused = site.receive(epoch.record, [data])
+    receipts, refused = site.exchange.receive(epoch.record, [data])
     assert (receipts, refused) == ([], {"EnvelopeRefused": 1})
     assert [record.getMessage() for record in caplog.records] == [
         "refused an envelope: EnvelopeRefused"
@@ -79,12 +79,12 @@ def from_a_to_b(
     )
 
 
-def payload(sites: list[Site], epoch: Epoch, recipient: int = B) -> Examples:
+def payload(sites: list[Site], epoch: Epoch, recipient: int = B) -> SharedExamples:
     """What the draw gives a recipient of a's examples."""
     numbers = epoch.draw.assigned(A, recipient)
-    rows = sites[A].store.manifest().share_rows[numbers]
+    rows = sites[A].store.manifests.newest().share_rows[numbers]
     data = sites[A].data
-    return Examples(numbers, data.y[rows], data.x.take(rows))
+    return SharedExamples(numbers, data.y[rows], data.x.take(rows))
 
 
 @pytest.fixture
@@ -99,14 +99,14 @@ def test_what_was_sent_arrives(three, epoch):
     commit = exchange(three, epoch)
     assert set(commit.pairs) == {(s, r) for s in range(3) for r in range(3) if s != r}
     for site in three:
-        site.come_under(commit.record)
+        site.apply_commit(commit.record)
     for site in three:
-        for sender, numbers in site.held(commit).senders:
+        for sender, numbers in site.holdings(commit).senders:
             x, y = site.received_examples(commit, sender)
-            rows = three[sender].store.manifest().share_rows[numbers]
+            rows = three[sender].store.manifests.newest().share_rows[numbers]
             np.testing.assert_array_equal(x, three[sender].data.x.take(rows))
             np.testing.assert_array_equal(y, three[sender].data.y[rows])
-    assert sum(site.held(commit).coverage for site in three) == pytest.approx(commit.n_examples)
+    assert sum(site.holdings(commit).coverage for site in three) == pytest.approx(commit.n_examples)
 
 
 def test_several_chunks_arrive_as_one_does(make_site, monkeypatch):
@@ -114,41 +114,43 @@ def test_several_chunks_arrive_as_one_does(make_site, monkeypatch):
     monkeypatch.setattr(chunks, "CHUNK_BYTES", 2 * 40)
     sites = [make_site(name) for name in "abc"]
     epoch = epoch_of(sites, copies=1)
-    _, n = sites[A].send(epoch.record, [], 0)
+    _, n = sites[A].exchange.send(epoch.record, [], 0)
     assert n == 3
     envelopes = [sent_by(sites[A], epoch, chunk).get(B) for chunk in range(n)]
     envelopes = [sealed for sealed in envelopes if sealed is not None][::-1]
     assert len(envelopes) > 1
     for sealed in envelopes[:-1]:
-        assert sites[B].receive(epoch.record, [sealed]) == ([], {})
-    receipts, _ = sites[B].receive(epoch.record, envelopes[-1:])
+        assert sites[B].exchange.receive(epoch.record, [sealed]) == ([], {})
+    receipts, _ = sites[B].exchange.receive(epoch.record, envelopes[-1:])
     assert [r.examples for r in receipts] == [epoch.draw.n_assigned(A, B)]
-    assert sites[A].send(epoch.record, [B, C], n) == ([], n)
-    assert sites[A].send(epoch.record, [B, C], -1) == ([], n)
+    assert sites[A].exchange.send(epoch.record, [B, C], n) == ([], n)
+    assert sites[A].exchange.send(epoch.record, [B, C], -1) == ([], n)
 
 
 def test_receiving_again_changes_nothing_and_gives_the_receipt_again(three, epoch):
     sealed = sent_by(three[A], epoch)[B]
-    first = three[B].receive(epoch.record, [sealed])
+    first = three[B].exchange.receive(epoch.record, [sealed])
     before = kept(three[B])
-    assert three[B].receive(epoch.record, [sealed]) == first
-    assert three[B].receive(epoch.record, [sealed, sealed]) == first
+    assert three[B].exchange.receive(epoch.record, [sealed]) == first
+    assert three[B].exchange.receive(epoch.record, [sealed, sealed]) == first
     again = sent_by(three[A], epoch)[B]  # sealed anew: other bytes, the same content
     assert again != sealed
-    assert three[B].receive(epoch.record, [again]) == first
+    assert three[B].exchange.receive(epoch.record, [again]) == first
     assert kept(three[B]) == before
     assert first[0][0].is_signed(epoch)
 
 
 def test_good_envelopes_are_kept_beside_bad_ones(three, epoch):
     good = [sent_by(three[sender], epoch)[B] for sender in (A, C)]
-    receipts, refused = three[B].receive(epoch.record, [good[0], b"junk", good[1], good[0][:-1]])
+    receipts, refused = three[B].exchange.receive(
+        epoch.record, [good[0], b"junk", good[1], good[0][:-1]]
+    )
     assert refused == {"EnvelopeRefused": 2}
     assert sorted(r.sender for r in receipts) == sorted(epoch.sites[s].identity for s in (A, C))
 
 
 def test_a_chunk_that_is_here_is_not_replaced(three, epoch, caplog):
-    three[B].receive(epoch.record, [sent_by(three[A], epoch)[B]])
+    three[B].exchange.receive(epoch.record, [sent_by(three[A], epoch)[B]])
     other = payload(three, epoch)
     other = replace(other, y=other.y + 1)
     assert_refused(three[B], epoch, from_a_to_b(three, epoch, other.pack()), caplog)
@@ -156,7 +158,7 @@ def test_a_chunk_that_is_here_is_not_replaced(three, epoch, caplog):
 
 def test_only_the_recipients_asked_for_get_an_envelope(three, epoch):
     assert set(sent_by(three[A], epoch)) == {B, C}
-    envelopes, _ = three[A].send(epoch.record, [C, C, A, 17, -1], 0)
+    envelopes, _ = three[A].exchange.send(epoch.record, [C, C, A, 17, -1], 0)
     assert [recipient for recipient, _ in envelopes] == [C]
 
 
@@ -173,7 +175,7 @@ def test_a_recipient_with_a_key_of_small_order_does_not_hold_up_the_others(three
 def test_the_helper_makes_an_envelope_that_is_accepted(three, epoch):
     """So that what is refused below is refused for what was changed."""
     sealed = from_a_to_b(three, epoch, payload(three, epoch).pack())
-    receipts, refused = three[B].receive(epoch.record, [sealed])
+    receipts, refused = three[B].exchange.receive(epoch.record, [sealed])
     assert len(receipts) == 1
     assert refused == {}
 
@@ -233,7 +235,7 @@ def test_an_oversized_claim_is_refused_before_it_is_opened(three, epoch, caplog,
     assert_refused(three[B], epoch, data, caplog)
 
 
-def changed_payloads(good: Examples, n_shareable: int) -> dict[str, bytes]:
+def changed_payloads(good: SharedExamples, n_shareable: int) -> dict[str, bytes]:
     """Payloads that break a rule, by what is wrong with them."""
     x, y, numbers = good.x, good.y, good.numbers
     others = np.setdiff1d(np.arange(n_shareable), numbers)[:1]
@@ -241,11 +243,13 @@ def changed_payloads(good: Examples, n_shareable: int) -> dict[str, bytes]:
     nan[0, 0], infinite[-1, -1] = np.nan, -np.inf
     found = {
         "one less": good.select(np.arange(len(good)) > 0),
-        "one more": Examples(np.append(numbers, others), np.append(y, 0), np.vstack([x, x[:1]])),
+        "one more": SharedExamples(
+            np.append(numbers, others), np.append(y, 0), np.vstack([x, x[:1]])
+        ),
         "none": good.select(np.zeros(len(good), np.bool_)),
         "another example": replace(good, numbers=np.sort(np.append(numbers[1:], others))),
         "another order": good.select(np.arange(len(good))[::-1]),
-        "one twice": Examples(*(np.concatenate([v, v[-1:]]) for v in (numbers, y, x))),
+        "one twice": SharedExamples(*(np.concatenate([v, v[-1:]]) for v in (numbers, y, x))),
         "beyond the last": replace(good, numbers=numbers + n_shareable),
         "negative numbers": replace(good, numbers=-numbers - 1),
         "negative labels": replace(good, y=-y - 1),
@@ -310,7 +314,7 @@ def test_no_mutated_envelope_is_accepted(three, epoch):
     rng = np.random.default_rng(1)
     originals = [sent_by(three[A], epoch)[B], sent_by(three[C], epoch)[B]]
     others = [*originals, sent_by(three[A], epoch)[C], sent_by(three[B], epoch)[A]]
-    three[B].receive(epoch.record, [])
+    three[B].exchange.receive(epoch.record, [])
     before = kept(three[B])
     logging.disable(logging.WARNING)
     try:
@@ -320,11 +324,11 @@ def test_no_mutated_envelope_is_accepted(three, epoch):
                 data = mutated(originals[rng.integers(2)], others[rng.integers(4)], rng)
                 if data not in originals:
                     batch.append(data)
-            assert three[B].receive(epoch.record, batch) == ([], {"EnvelopeRefused": 1000})
+            assert three[B].exchange.receive(epoch.record, batch) == ([], {"EnvelopeRefused": 1000})
     finally:
         logging.disable(logging.NOTSET)
     assert kept(three[B]) == before
-    receipts, _ = three[B].receive(epoch.record, originals)
+    receipts, _ = three[B].exchange.receive(epoch.record, originals)
     assert len(receipts) == 2
 
 
@@ -342,7 +346,7 @@ def test_no_mutated_payload_of_a_legitimate_sender_is_accepted(three, epoch):
     rules = list(changed_payloads(good, epoch.sites[A].n_shareable).values())
     context = Context(*envelope.CONTEXT.unpack_from(sent_by(three[A], epoch)[B], 68))
     key, identity = bytes.fromhex(epoch.sites[B].key), three[A].store.identity
-    three[B].receive(epoch.record, [])
+    three[B].exchange.receive(epoch.record, [])
     before = kept(three[B])
 
     def content() -> bytes:
@@ -370,7 +374,7 @@ def test_no_mutated_payload_of_a_legitimate_sender_is_accepted(three, epoch):
             batch = [
                 envelope.seal(content(), context, to_key=key, sender=identity) for _ in range(1000)
             ]
-            assert three[B].receive(epoch.record, batch) == ([], {"EnvelopeRefused": 1000})
+            assert three[B].exchange.receive(epoch.record, batch) == ([], {"EnvelopeRefused": 1000})
     finally:
         logging.disable(logging.NOTSET)
     assert kept(three[B]) == before
@@ -381,37 +385,37 @@ def test_no_mutated_payload_of_a_legitimate_sender_is_accepted(three, epoch):
 
 def test_an_epoch_must_increase(three):
     first, second = epoch_of(three, number=1), epoch_of(three, number=2)
-    three[A].send(second.record, [B], 0)
+    three[A].exchange.send(second.record, [B], 0)
     for record in (first.record, replace(second, seed=26).encode()):
         with pytest.raises(EpochRefused):
-            three[A].send(record, [B], 0)
+            three[A].exchange.send(record, [B], 0)
         with pytest.raises(EpochRefused):
-            three[A].receive(record, [])
-    three[A].send(second.record, [B], 0)
+            three[A].exchange.receive(record, [])
+    three[A].exchange.send(second.record, [B], 0)
 
 
 def test_an_epoch_ends_with_its_commit(committed):
     sites, epoch, commit = committed
     with pytest.raises(EpochRefused):
-        sites[A].send(epoch.record, [B], 0)
+        sites[A].exchange.send(epoch.record, [B], 0)
     with pytest.raises(EpochRefused):
-        sites[A].receive(epoch.record, [])
-    assert sites[A].store.private_key(bytes.fromhex(epoch.sites[A].key)) is None
-    assert sites[A].come_under(commit.record) == commit
+        sites[A].exchange.receive(epoch.record, [])
+    assert sites[A].store.keyring.private_key(bytes.fromhex(epoch.sites[A].key)) is None
+    assert sites[A].apply_commit(commit.record) == commit
 
 
 def test_a_key_that_was_never_offered_is_refused(three, epoch):
     forged = replace(epoch.sites[A], key="ab" * 32).signed(three[A].store.identity)
     with pytest.raises(EpochRefused):
-        three[A].send(replace(epoch, offers=(forged, *epoch.offers[1:])).encode(), [B], 0)
+        three[A].exchange.send(replace(epoch, offers=(forged, *epoch.offers[1:])).encode(), [B], 0)
 
 
 def test_a_roster_without_this_site_or_under_another_name_is_refused(three, epoch):
     with pytest.raises(RosterRefused):
-        three[A].receive(replace(epoch, offers=epoch.offers[1:]).encode(), [])
+        three[A].exchange.receive(replace(epoch, offers=epoch.offers[1:]).encode(), [])
     renamed = replace(epoch.sites[A], site="aa").signed(three[A].store.identity)
     with pytest.raises(RosterRefused):
-        three[A].receive(replace(epoch, offers=(renamed, *epoch.offers[1:])).encode(), [])
+        three[A].exchange.receive(replace(epoch, offers=(renamed, *epoch.offers[1:])).encode(), [])
 
 
 def with_impostor(sites: list[Site], number: int) -> Epoch:
@@ -425,41 +429,44 @@ def test_a_pinned_key_may_not_change(make_site):
     sites = [make_site(name) for name in "abc"]
     pins = {site.name: site.identity_name for site in sites}
     sites[A].peers = pins
-    for call in (lambda r: sites[A].send(r, [B], 0), lambda r: sites[A].receive(r, [])):
+    for call in (
+        lambda r: sites[A].exchange.send(r, [B], 0),
+        lambda r: sites[A].exchange.receive(r, []),
+    ):
         with pytest.raises(RosterRefused):
             call(with_impostor(sites, 1).record)
-    assert sites[A].store.highest_epoch()[0] == 0
-    sites[A].receive(epoch_of(sites).record, [])
+    assert sites[A].store.epochs.highest()[0] == 0
+    sites[A].exchange.receive(epoch_of(sites).record, [])
 
 
 def test_a_peer_must_be_pinned(make_site):
     sites = [make_site(name) for name in "abc"]
     sites[A].peers = {"b": sites[B].identity_name}
     with pytest.raises(PeersNotPinned):
-        sites[A].receive(epoch_of(sites).record, [])
+        sites[A].exchange.receive(epoch_of(sites).record, [])
     sites[A].peers = {}
     with pytest.raises(PeersNotPinned):
-        sites[A].receive(epoch_of(sites).record, [])
+        sites[A].exchange.receive(epoch_of(sites).record, [])
 
 
 def test_the_key_of_the_first_use_may_not_change(three):
-    three[A].receive(epoch_of(three, number=1).record, [])
+    three[A].exchange.receive(epoch_of(three, number=1).record, [])
     with pytest.raises(RosterRefused):
-        three[A].receive(with_impostor(three, 2).record, [])
-    three[A].receive(epoch_of(three, number=2).record, [])
+        three[A].exchange.receive(with_impostor(three, 2).record, [])
+    three[A].exchange.receive(epoch_of(three, number=2).record, [])
 
 
 def test_the_first_use_is_remembered_after_a_restart_and_from_a_commit(make_site, three):
     epoch = epoch_of(three)
-    three[A].come_under(Commit.of(epoch, ()).record)  # it missed the exchange
+    three[A].apply_commit(Commit.of(epoch, ()).record)  # it missed the exchange
     again = make_site("a")
     with pytest.raises(RosterRefused):
-        again.receive(with_impostor([again, *three[1:]], 2).record, [])
+        again.exchange.receive(with_impostor([again, *three[1:]], 2).record, [])
 
 
 def test_a_store_belongs_to_one_federation(three, epoch):
     with pytest.raises(WrongFederation):
-        three[A].offer("banks", node_id=1, run_id=1, with_key=True)
+        three[A].exchange.offer("banks", node_id=1, run_id=1, with_key=True)
     banks = Epoch(
         "banks", 1, 7, 1,
         tuple(
@@ -468,18 +475,18 @@ def test_a_store_belongs_to_one_federation(three, epoch):
         ),
     )  # fmt: skip
     with pytest.raises(WrongFederation):
-        three[A].receive(banks.record, [])
+        three[A].exchange.receive(banks.record, [])
     with pytest.raises(WrongFederation):
-        three[A].come_under(Commit.of(banks, ()).record)
+        three[A].apply_commit(Commit.of(banks, ()).record)
 
 
 def test_an_offer_tells_how_much_and_nothing_else(three):
-    offer = three[A].offer(FEDERATION, node_id=3, run_id=4, with_key=False).checked()
+    offer = three[A].exchange.offer(FEDERATION, node_id=3, run_id=4, with_key=False).checked()
     assert (offer.node_id, offer.run_id, offer.key, offer.commit) == (3, 4, "", "")
     assert (offer.n_examples, offer.n_shareable, offer.row_bytes) == (12, 6, 40)
     assert (offer.layout, offer.columns) == ("float32 6", "")
     same_data = Site(three[B].store, three[A].data, "b", None)
-    other = same_data.offer(FEDERATION, node_id=3, run_id=4, with_key=False).checked()
+    other = same_data.exchange.offer(FEDERATION, node_id=3, run_id=4, with_key=False).checked()
     assert other.manifest != offer.manifest  # nobody else can tell whether a guess is right
 
 
@@ -498,10 +505,10 @@ def test_an_epoch_with_a_site_whose_examples_do_not_fit_is_refused(make_site, ch
     epoch = epoch_of([*sites, other])
     for site in (*sites, other):
         with pytest.raises(LayoutRefused, match=r"site [abc]: its .* the others'"):
-            site.send(epoch.record, [B], 0)
+            site.exchange.send(epoch.record, [B], 0)
         with pytest.raises(LayoutRefused):
-            site.receive(epoch.record, [])
-        assert site.store.highest_epoch()[0] == 0
+            site.exchange.receive(epoch.record, [])
+        assert site.store.epochs.highest()[0] == 0
 
 
 def test_columns_without_names_and_no_data_fit_everything(make_site):
@@ -509,8 +516,8 @@ def test_columns_without_names_and_no_data_fit_everything(make_site):
     sites = [make_site("a", named), make_site("b"), make_site("c", SiteData.none())]
     epoch = epoch_of(sites, copies=0)
     for site in sites:
-        site.receive(epoch.record, [])
-        assert site.store.highest_epoch()[0] == 1
+        site.exchange.receive(epoch.record, [])
+        assert site.store.epochs.highest()[0] == 1
 
 
 def test_names_that_changed_since_the_offer_are_refused(make_site):
@@ -521,7 +528,7 @@ def test_names_that_changed_since_the_offer_are_refused(make_site):
     epoch = epoch_of(sites)
     renamed = make_site("a", replace(example_data(1), columns=digest_of_columns("bacdef")))
     with pytest.raises(LayoutRefused):
-        renamed.send(epoch.record, [B], 0)
+        renamed.exchange.send(epoch.record, [B], 0)
 
 
 # Data
@@ -541,49 +548,52 @@ def test_data_that_changed_are_not_sent(make_site):
 def test_data_that_changed_since_the_offer_are_refused(make_site, epoch):
     other = make_site("a", example_data(99))
     with pytest.raises(DataChanged):
-        other.send(epoch.record, [B], 0)
+        other.exchange.send(epoch.record, [B], 0)
     marks = make_site("a", replace(example_data(ord("a")), shareable=np.ones(12, np.bool_)))
     with pytest.raises(DataChanged):
-        marks.send(epoch.record, [B], 0)
+        marks.exchange.send(epoch.record, [B], 0)
     same = make_site("a")
     assert sent_by(same, epoch)
 
 
 def test_an_epoch_keeps_its_numbering_until_another_is_committed(three, epoch):
-    before = three[A].store.manifest().digest
-    three[A].store.withdraw(np.array([1]))
+    before = three[A].store.manifests.newest().digest
+    three[A].store.withdrawals.withdraw(np.array([1]))
     later = epoch_of(three, number=2)  # numbers the rows anew
-    assert three[A].store.manifest().digest != before
-    assert three[A].receive(epoch.record, []) == ([], {})
-    three[A].come_under(Commit.of(later, ()).record)
-    assert three[A].store.manifest(before) is None
+    assert three[A].store.manifests.newest().digest != before
+    assert three[A].exchange.receive(epoch.record, []) == ([], {})
+    three[A].apply_commit(Commit.of(later, ()).record)
+    assert three[A].store.manifests.find(before) is None
 
 
 def test_an_epoch_over_rows_that_were_never_numbered_is_refused(make_site, three):
     stranger = make_site("a", example_data(99))
-    offers = [site.offer(FEDERATION, node_id=1, run_id=2, with_key=True) for site in three[B:]]
+    offers = [
+        site.exchange.offer(FEDERATION, node_id=1, run_id=2, with_key=True) for site in three[B:]
+    ]
     content = replace(
-        stranger.offer(FEDERATION, node_id=1, run_id=2, with_key=True).checked(), manifest="0" * 64
+        stranger.exchange.offer(FEDERATION, node_id=1, run_id=2, with_key=True).checked(),
+        manifest="0" * 64,
     )
     epoch = Epoch(FEDERATION, 3, 25, 1, (content.signed(stranger.store.identity), *offers))
     with pytest.raises(DataChanged):
-        stranger.send(epoch.record, [B], 0)
+        stranger.exchange.send(epoch.record, [B], 0)
 
 
 def test_a_commit_over_other_data_is_refused(make_site, committed):
     _, _, commit = committed
     other = make_site("a", example_data(99))
     with pytest.raises(DataChanged):
-        other.come_under(commit.record)  # even though the site is under it
-    other.offer(FEDERATION, node_id=1, run_id=2, with_key=True)  # numbers the new rows
+        other.apply_commit(commit.record)  # even though the site is under it
+    other.exchange.offer(FEDERATION, node_id=1, run_id=2, with_key=True)  # numbers the new rows
     with pytest.raises(DataChanged):
-        other.come_under(commit.record)
+        other.apply_commit(commit.record)
 
 
 def test_data_that_are_as_they_were_again_are_offered_again(make_site):
     sizes = [
         make_site("a", example_data(seed, n))
-        .offer(FEDERATION, node_id=1, run_id=1, with_key=True)
+        .exchange.offer(FEDERATION, node_id=1, run_id=1, with_key=True)
         .checked()
         .n_examples
         for seed, n in ((1, 6), (2, 4), (1, 6))
@@ -597,28 +607,28 @@ def test_data_that_are_as_they_were_again_are_offered_again(make_site):
 def test_an_older_commit_is_refused(committed):
     sites, _, commit = committed
     later = commit.anew()
-    sites[A].come_under(later.record)
+    sites[A].apply_commit(later.record)
     for record in (
         commit.record,
         commit.anew(code="owner-corrected", owner_share=(1.0,) * 3).record,
     ):
         with pytest.raises(CommitRefused):
-            sites[A].come_under(record)
+            sites[A].apply_commit(record)
     assert sites[A].store.commit_record() == (later.digest, later.record)
 
 
 def test_a_commit_of_an_epoch_before_the_last_is_refused(three):
     first = epoch_of(three, number=1)
-    three[A].receive(epoch_of(three, number=2).record, [])
+    three[A].exchange.receive(epoch_of(three, number=2).record, [])
     with pytest.raises(CommitRefused):
-        three[A].come_under(Commit.of(first, ()).record)
+        three[A].apply_commit(Commit.of(first, ()).record)
 
 
 def test_a_withdrawal_is_followed_although_a_later_epoch_was_begun(committed):
     sites, _, commit = committed
-    sites[B].receive(epoch_of(sites, number=2).record, [])
+    sites[B].exchange.receive(epoch_of(sites, number=2).record, [])
     gone = commit.anew(withdrawn=((0,), (), ()))
-    assert sites[B].come_under(gone.record) == gone
+    assert sites[B].apply_commit(gone.record) == gone
 
 
 def test_what_a_later_epoch_brought_of_who_took_something_back_is_deleted(committed):
@@ -626,9 +636,11 @@ def test_what_a_later_epoch_brought_of_who_took_something_back_is_deleted(commit
     sites, _, commit = committed
     later = epoch_of(sites, number=2)
     for sender in (A, C):
-        sites[B].receive(later.record, [sent_by(sites[sender], later)[B]])
-    sites[B].come_under(commit.anew(withdrawn=((0,), (), ())).record)
-    senders = {sender for epoch, sender, *_ in sites[B].store._chunks() if epoch == later.digest}
+        sites[B].exchange.receive(later.record, [sent_by(sites[sender], later)[B]])
+    sites[B].apply_commit(commit.anew(withdrawn=((0,), (), ())).record)
+    senders = {
+        sender for epoch, sender, *_ in sites[B].store.received.rows() if epoch == later.digest
+    }
     assert senders == {sites[C].identity_name}
 
 
@@ -636,28 +648,31 @@ def test_rows_are_not_numbered_anew_by_who_forgot_what_its_commit_knows(committe
     sites, _, commit = committed
     sites[B].store.apply(commit.anew(withdrawn=((), (0,), ())), B)
     with pytest.raises(StoreIsOlder):
-        sites[B].offer(FEDERATION, node_id=1, run_id=1, with_key=True)
-    sites[B].offer(FEDERATION, node_id=1, run_id=1, with_key=False)
-    sites[B].store.withdraw(np.array([0]))
-    assert sites[B].offer(FEDERATION, node_id=1, run_id=1, with_key=True).checked().n_examples == 11
-    assert sites[B].store.older_than == b""
+        sites[B].exchange.offer(FEDERATION, node_id=1, run_id=1, with_key=True)
+    sites[B].exchange.offer(FEDERATION, node_id=1, run_id=1, with_key=False)
+    sites[B].store.withdrawals.withdraw(np.array([0]))
+    assert (
+        sites[B].exchange.offer(FEDERATION, node_id=1, run_id=1, with_key=True).checked().n_examples
+        == 11
+    )
+    assert sites[B].store.withdrawals.forgotten_in == b""
 
 
 def test_what_was_withdrawn_before_a_later_exchange_is_settled(committed):
     """A server that came from a backup knows an earlier commit: the site forgot nothing."""
     sites, _, commit = committed
-    sites[B].store.withdraw(np.array([0]))
+    sites[B].store.withdrawals.withdraw(np.array([0]))
     later = exchange(sites, epoch_of(sites, number=2))
     for site in sites:
-        site.come_under(later.record)
+        site.apply_commit(later.record)
     earlier = commit.anew(withdrawn=((), (0,), ()))
     options = {"node_id": 1, "run_id": 1, "with_key": True, "committed": earlier.record}
-    assert sites[B].offer(FEDERATION, **options).checked().n_examples == 11
+    assert sites[B].exchange.offer(FEDERATION, **options).checked().n_examples == 11
 
 
 def test_both_sides_keep_the_receipt(committed):
     sites, _, commit = committed
-    given = [e for e in sites[B].store.ledger() if e.event == "receipt given"]
+    given = [e for e in sites[B].store.ledger.entries() if e.event == "receipt given"]
     assert {e.peer for e in given} == {sites[A].identity_name, sites[C].identity_name}
     for entry in given:
         receipt = Receipt(entry.peer, sites[B].identity_name, entry.examples, entry.evidence)
@@ -665,61 +680,61 @@ def test_both_sides_keep_the_receipt(committed):
 
 
 def test_a_commit_of_another_epoch_of_that_number_is_refused(three, epoch):
-    three[A].receive(epoch.record, [])
+    three[A].exchange.receive(epoch.record, [])
     with pytest.raises(CommitRefused):
-        three[A].come_under(Commit.of(replace(epoch, seed=26), ()).record)
+        three[A].apply_commit(Commit.of(replace(epoch, seed=26), ()).record)
 
 
 @pytest.mark.parametrize("changes", [{"seed": 26}, {"copies": 2}], ids=str)
 def test_a_commit_must_say_what_its_epoch_said(three, epoch, changes):
-    three[A].receive(epoch.record, [])
+    three[A].exchange.receive(epoch.record, [])
     with pytest.raises(CommitRefused):
-        three[A].come_under(replace(Commit.of(epoch, ()), **changes).record)
+        three[A].apply_commit(replace(Commit.of(epoch, ()), **changes).record)
 
 
 def test_a_commit_must_have_the_numbers_that_were_offered(three, epoch):
-    three[A].receive(epoch.record, [])
+    three[A].exchange.receive(epoch.record, [])
     commit = Commit.of(epoch, ())
     members = (commit.members[0], replace(commit.members[1], n_shareable=5), commit.members[2])
     with pytest.raises(CommitRefused):
-        three[A].come_under(replace(commit, members=members).record)
+        three[A].apply_commit(replace(commit, members=members).record)
 
 
 def test_a_commit_that_gives_what_the_site_does_not_have_is_refused(three, epoch):
-    three[B].receive(epoch.record, [sent_by(three[A], epoch)[B]])
+    three[B].exchange.receive(epoch.record, [sent_by(three[A], epoch)[B]])
     with pytest.raises(CommitRefused):
-        three[B].come_under(Commit.of(epoch, ((A, B), (C, B))).record)
+        three[B].apply_commit(Commit.of(epoch, ((A, B), (C, B))).record)
     assert three[B].store.commit_record() == (b"", b"")
-    three[B].come_under(Commit.of(epoch, ((A, B),)).record)
+    three[B].apply_commit(Commit.of(epoch, ((A, B),)).record)
 
 
 def test_what_was_withdrawn_does_not_come_back(committed):
     sites, _, commit = committed
     gone = commit.anew(withdrawn=((0, 1, 2), (), ()))
     for site in sites[1:]:
-        site.come_under(gone.record)
+        site.apply_commit(gone.record)
     with pytest.raises(CommitRefused):
-        sites[B].come_under(gone.anew(withdrawn=((0, 1), (), ())).record)
+        sites[B].apply_commit(gone.anew(withdrawn=((0, 1), (), ())).record)
 
 
 def test_examples_are_withdrawn_one_after_another(committed):
     sites, _, commit = committed
-    mine = dict(sites[B].held(commit).senders)[A].tolist()
+    mine = dict(sites[B].holdings(commit).senders)[A].tolist()
     for n in range(1, len(mine) + 1):
         commit = commit.anew(withdrawn=(tuple(mine[:n]), (), ()))
-        sites[B].come_under(commit.record)
+        sites[B].apply_commit(commit.record)
         assert len(sites[B].received_examples(commit, A)[0]) == len(mine) - n
 
 
 def test_a_commit_deletes_what_it_does_not_give(committed):
     sites, epoch, commit = committed
-    to_b = dict(sites[B].held(commit).senders)
+    to_b = dict(sites[B].holdings(commit).senders)
     gone = commit.anew(withdrawn=(tuple(to_b[A].tolist()[:1]), (), ()), pairs=((A, B), (B, A)))
-    sites[B].come_under(gone.record)
-    assert sites[B].store.holdings() == [(epoch.sites[A].identity, len(to_b[A]) - 1)]
+    sites[B].apply_commit(gone.record)
+    assert sites[B].store.received.counts() == [(epoch.sites[A].identity, len(to_b[A]) - 1)]
     x, _ = sites[B].received_examples(gone, A)
     assert len(x) == len(to_b[A]) - 1
-    deleted = [e for e in sites[B].store.ledger() if e.event == "deleted"]
+    deleted = [e for e in sites[B].store.ledger.entries() if e.event == "deleted"]
     assert sorted((e.peer, e.examples) for e in deleted) == sorted(
         [(epoch.sites[A].identity, 1), (epoch.sites[C].identity, len(to_b[C]))]
     )
@@ -730,49 +745,51 @@ def test_who_left_deletes_and_stays_out(committed):
     left = commit.without(C)
     for _ in range(2):  # the second time it is under that commit already
         with pytest.raises(CommitRefused):
-            sites[C].come_under(left.record)
-    assert sites[C].store.holdings() == []
+            sites[C].apply_commit(left.record)
+    assert sites[C].store.received.counts() == []
 
 
 def test_who_is_not_in_a_later_roster_deletes_what_it_holds(committed, make_site):
     sites, _, commit = committed
     without = epoch_of([sites[A], sites[B], make_site("d")], number=2)
     with pytest.raises(CommitRefused, match="no member any more"):
-        sites[C].come_under(Commit.of(without, ()).record)
-    assert sites[C].store.holdings() == []
-    assert sites[C].store.trusted_peers().keys() == {"a", "b", "c"}  # not the newcomer
+        sites[C].apply_commit(Commit.of(without, ()).record)
+    assert sites[C].store.received.counts() == []
+    assert sites[C].store.keyring.trusted_peers().keys() == {"a", "b", "c"}  # not the newcomer
     with pytest.raises(CommitRefused):
-        sites[C].come_under(commit.record)
+        sites[C].apply_commit(commit.record)
 
 
 def test_a_later_roster_with_a_changed_key_deletes_nothing(committed, make_site, tmp_path):
     sites, _, _ = committed
-    held = sites[C].store.holdings()
+    held = sites[C].store.received.counts()
     (tmp_path / "a").rename(tmp_path / "old a")
     impostor = epoch_of([make_site("a"), sites[B], make_site("d")], number=2)
     with pytest.raises(RosterRefused):
-        sites[C].come_under(Commit.of(impostor, ()).record)
-    assert sites[C].store.holdings() == held
+        sites[C].apply_commit(Commit.of(impostor, ()).record)
+    assert sites[C].store.received.counts() == held
 
 
 def test_a_member_that_left_need_not_be_pinned_any_more(committed):
     sites, _, commit = committed
     sites[A].peers = {"b": commit.members[B].identity}
-    sites[A].come_under(commit.without(C).record)
+    sites[A].apply_commit(commit.without(C).record)
 
 
 def test_a_commit_with_a_changed_key_is_refused(three, epoch):
-    three[A].receive(epoch.record, [])
+    three[A].exchange.receive(epoch.record, [])
     commit = Commit.of(epoch, ())
     impostor = replace(commit.members[C], identity=Identity.create().name)
     with pytest.raises(RosterRefused):
-        three[A].come_under(replace(commit, members=(*commit.members[:C], impostor)).record)
+        three[A].apply_commit(replace(commit, members=(*commit.members[:C], impostor)).record)
 
 
 def test_what_is_held_must_be_what_was_received(committed):
     sites, _, commit = committed
-    sender, numbers = sites[A].held(commit).senders[0]
-    sites[A].store._run("DELETE FROM received WHERE sender = ?", (commit.members[sender].identity,))
+    sender, numbers = sites[A].holdings(commit).senders[0]
+    sites[A].store.database.run(
+        "DELETE FROM received WHERE sender = ?", (commit.members[sender].identity,)
+    )
     assert len(numbers)
     with pytest.raises(StoreError):
         sites[A].received_examples(commit, sender)
@@ -782,7 +799,7 @@ def test_what_is_held_must_be_what_was_received(committed):
 
 
 def test_a_withdrawn_example_is_not_sent(three, epoch):
-    three[A].store.withdraw(three[A].store.manifest().share_rows[:1])
+    three[A].store.withdrawals.withdraw(three[A].store.manifests.newest().share_rows[:1])
     with pytest.raises(DataChanged):
         sent_by(three[A], epoch)
     later = epoch_of(three, number=2)
@@ -791,48 +808,48 @@ def test_a_withdrawn_example_is_not_sent(three, epoch):
 
 
 def test_a_withdrawn_private_example_holds_up_nothing(three, epoch):
-    three[A].store.withdraw(np.array([1]))
+    three[A].store.withdrawals.withdraw(np.array([1]))
     assert not three[A].data.shareable[1]
     exchange(three, epoch)
 
 
 def test_withdrawals_are_reported_by_share_number(committed):
     sites, _, commit = committed
-    manifest = sites[A].store.manifest()
-    sites[A].store.withdraw(np.array([manifest.share_rows[2], 1, 3]))
+    manifest = sites[A].store.manifests.newest()
+    sites[A].store.withdrawals.withdraw(np.array([manifest.share_rows[2], 1, 3]))
     found = sites[A].rows.withdrawn(manifest)
     assert found.numbers == (2,)
     assert found.n_private == 2
     fresh = Site(sites[A].store, sites[A].data, "a", None)
     with pytest.raises(CommitRefused):  # nothing is trained on until all know
-        fresh.held(commit)
+        fresh.holdings(commit)
     known = commit.anew(withdrawn=((2,), (), ()), withdrawn_private=(2, 0, 0))
     for site in (fresh, *sites[1:]):
-        site.come_under(known.record)
+        site.apply_commit(known.record)
     sites = [fresh, *sites[1:]]
-    assert sum(s.held(known).coverage for s in sites) == pytest.approx(known.n_examples)
+    assert sum(s.holdings(known).coverage for s in sites) == pytest.approx(known.n_examples)
 
 
 def test_who_withdrew_everything_takes_part_in_nothing(committed):
     sites, _, commit = committed
     epoch = epoch_of(sites, number=2)
-    sites[A].store.withdraw_all()
+    sites[A].store.withdrawals.withdraw_everything()
     for call in (
-        lambda: sites[A].offer(FEDERATION, node_id=1, run_id=1, with_key=False),
-        lambda: sites[A].send(epoch.record, [B], 0),
-        lambda: sites[A].receive(epoch.record, []),
-        lambda: sites[A].come_under(commit.record),
+        lambda: sites[A].exchange.offer(FEDERATION, node_id=1, run_id=1, with_key=False),
+        lambda: sites[A].exchange.send(epoch.record, [B], 0),
+        lambda: sites[A].exchange.receive(epoch.record, []),
+        lambda: sites[A].apply_commit(commit.record),
     ):
         with pytest.raises(SiteWithdrew):
             call()
-    assert sites[A].store.holdings() == []
+    assert sites[A].store.received.counts() == []
 
 
 # Receipts
 
 
 def test_a_receipt_is_worth_what_its_recipient_signed(three, epoch):
-    (receipt,), _ = three[B].receive(epoch.record, [sent_by(three[A], epoch)[B]])
+    (receipt,), _ = three[B].exchange.receive(epoch.record, [sent_by(three[A], epoch)[B]])
     assert receipt.is_signed(epoch)
     for changes in (
         {"examples": receipt.examples + 1},
@@ -851,7 +868,7 @@ def test_a_receipt_is_worth_what_its_recipient_signed(three, epoch):
 
 
 def test_only_good_receipts_come_into_the_ledger(three, epoch):
-    (receipt,), _ = three[B].receive(epoch.record, [sent_by(three[A], epoch)[B]])
+    (receipt,), _ = three[B].exchange.receive(epoch.record, [sent_by(three[A], epoch)[B]])
     commit = Commit.of(epoch, ((A, B),))
     stranger = Identity.create()
     content = receipt_content(epoch.digest, receipt.sender, stranger.name, 3)
@@ -863,7 +880,7 @@ def test_only_good_receipts_come_into_the_ledger(three, epoch):
         Receipt(receipt.sender, stranger.name, 3, stranger.sign("receipt", content)),
     ]
     three[A].note_receipts(commit, [*bad, receipt, receipt])
-    noted = [e for e in three[A].store.ledger() if e.event == "receipt"]
+    noted = [e for e in three[A].store.ledger.entries() if e.event == "receipt"]
     assert [(e.peer, e.examples, e.evidence) for e in noted] == [
         (receipt.recipient, receipt.examples, receipt.signature)
     ]
@@ -872,7 +889,7 @@ def test_only_good_receipts_come_into_the_ledger(three, epoch):
 @pytest.mark.usefixtures("epoch")
 def test_packing_sees_shareable_examples_only(three):
     """The manifest cannot make a private example leave."""
-    manifest = three[A].store.manifest()
+    manifest = three[A].store.manifests.newest()
     everything = replace(manifest, shareable=np.ones(12, np.bool_))
     with pytest.raises(DataChanged):
         Shareable(three[A].data, everything, b"key")

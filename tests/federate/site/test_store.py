@@ -15,10 +15,11 @@ import pytest
 from fedcommons.errors import StoreError
 from fedcommons.federate.protocol import durable
 from fedcommons.federate.protocol.commits import Commit, Member
-from fedcommons.federate.protocol.packing import Examples
+from fedcommons.federate.protocol.packing import SharedExamples
 from fedcommons.federate.site.database import FILE
-from fedcommons.federate.site.manifest import Manifest
-from fedcommons.federate.site.store import MOST_KEYS, Store
+from fedcommons.federate.site.keyring import MOST_KEYS
+from fedcommons.federate.site.manifests import Manifest
+from fedcommons.federate.site.store import Store
 
 EPOCH = b"e" * 32
 SENDERS = ("aa" * 32, "bb" * 32)
@@ -32,14 +33,16 @@ def store(tmp_path):
     store.close()
 
 
-def chunk_of(seed: int, first: int = 0, n: int = 4) -> tuple[Examples, bytes]:
+def chunk_of(seed: int, first: int = 0, n: int = 4) -> tuple[SharedExamples, bytes]:
     rng = np.random.default_rng(seed)
     x = np.frombuffer(rng.bytes(n * 64), np.uint8).reshape(n, 64)
-    examples = Examples(np.arange(first, first + n), rng.integers(0, 9, size=n), x)
+    examples = SharedExamples(np.arange(first, first + n), rng.integers(0, 9, size=n), x)
     return examples, examples.pack()
 
 
-def receive(store: Store, sender: str = SENDERS[0], chunk: int = 0, seed: int = 0) -> Examples:
+def receive(
+    store: Store, sender: str = SENDERS[0], chunk: int = 0, seed: int = 0
+) -> SharedExamples:
     examples, packed = chunk_of(seed, first=4 * chunk)
     store.receive(1, EPOCH, sender, [(chunk, examples, packed)])
     return examples
@@ -67,7 +70,7 @@ def commit_of(**changes: object) -> Commit:
 def manifest_of(n: int = 6) -> Manifest:
     rng = np.random.default_rng(5)
     return Manifest(
-        "stamp",
+        "",
         b"c" * 32,
         b"d" * 32,
         np.ones(n, np.bool_),
@@ -79,40 +82,44 @@ def manifest_of(n: int = 6) -> Manifest:
 def fill(store: Store) -> None:
     """Something of every kind."""
     store.join("hospitals")
-    store.number_rows(manifest_of())
-    store.enter_epoch(1, b"the record of an epoch", {"s0": SENDERS[0], "s1": SENDERS[1]})
+    store.manifests.add(manifest_of())
+    store.epochs.enter(1, b"the record of an epoch", {"s0": SENDERS[0], "s1": SENDERS[1]})
     for place, sender in enumerate(SENDERS):
         for chunk in range(2):
             receive(store, sender, chunk, seed=10 * place + chunk)
-    store.note_sent(1, [(SENDERS[0], 0, 4, 500), (SENDERS[1], 0, 2, 300)])
+    store.ledger.note_sent(1, [(SENDERS[0], 0, 4, 500), (SENDERS[1], 0, 2, 300)])
     store.apply(commit_of(withdrawn=((1,), (), ())), me=2)
-    store.note_receipts(1, [(SENDERS[0], 4, b"signed")])
-    store.withdraw(np.array([1, 4]))
-    store.fresh_key()
+    store.ledger.note_receipts(1, [(SENDERS[0], 4, b"signed")])
+    store.withdrawals.withdrawals.withdraw(np.array([1, 4]))
+    store.keyring.fresh_key()
 
 
 def everything(store: Store) -> tuple[object, ...]:
     """All that can be read of a store, after all checks."""
     store.check()
-    manifest = store.manifest()
-    epochs = {1: store.epoch_record(store.highest_epoch()[1])}
+    manifest = store.manifests.newest()
+    epochs = {1: store.epochs.record(store.epochs.highest()[1])}
     return (
         store.identity,
         store.federation,
-        store.withdrew_all,
-        store.trusted_peers(),
+        store.withdrawals.everything,
+        store.keyring.trusted_peers(),
         None if manifest is None else (manifest.stamp, manifest.content, manifest.digest),
         None if manifest is None else manifest.live.tobytes() + manifest.shareable.tobytes(),
         None if manifest is None else manifest.fingerprints.tobytes(),
-        store.highest_epoch(),
+        store.epochs.highest(),
         epochs,
         store.commit_record(),
-        store.withdrawn_fingerprints(),
-        store.holdings(),
-        [part.pack() for sender in SENDERS for part in store.chunks(EPOCH, sender)],
-        [store.received_digest(EPOCH, sender, chunk) for sender in SENDERS for chunk in range(3)],
-        store._all("epoch_keys"),
-        list(store.ledger()),
+        store.withdrawals.fingerprints(),
+        store.received.counts(),
+        [part.pack() for sender in SENDERS for part in store.received.chunks(EPOCH, sender)],
+        [
+            store.received.original_digest(EPOCH, sender, chunk)
+            for sender in SENDERS
+            for chunk in range(3)
+        ],
+        store.database.rows("epoch_keys"),
+        list(store.ledger.entries()),
     )
 
 
@@ -135,11 +142,11 @@ def test_everything_is_there_when_it_is_opened_again(store):
 
 def test_what_is_received_comes_out(store):
     one, two = receive(store, chunk=1, seed=1), receive(store, chunk=0, seed=2)
-    found = list(store.chunks(EPOCH, SENDERS[0]))
+    found = list(store.received.chunks(EPOCH, SENDERS[0]))
     assert [part.pack() for part in found] == [two.pack(), one.pack()]  # in the order of chunks
-    assert store.n_received(EPOCH, SENDERS[0]) == 8
-    assert store.n_received(EPOCH, SENDERS[1]) == 0
-    assert store.n_received(b"f" * 32, SENDERS[0]) == 0
+    assert store.received.n_examples(EPOCH, SENDERS[0]) == 8
+    assert store.received.n_examples(EPOCH, SENDERS[1]) == 0
+    assert store.received.n_examples(b"f" * 32, SENDERS[0]) == 0
 
 
 def test_a_chunk_is_received_once(store):
@@ -148,36 +155,36 @@ def test_a_chunk_is_received_once(store):
     receive(store, seed=1)
     receive(store, seed=2)
     assert everything(store) == before
-    assert [part.pack() for part in store.chunks(EPOCH, SENDERS[0])] == [first.pack()]
+    assert [part.pack() for part in store.received.chunks(EPOCH, SENDERS[0])] == [first.pack()]
 
 
 def test_a_message_is_received_whole_or_not_at_all(store):
     good, packed = chunk_of(1)
     with pytest.raises(TypeError):
         store.receive(1, EPOCH, SENDERS[0], [(0, good, packed), (1, good, None)])
-    assert store.holdings() == []
-    assert list(store.ledger()) == []
+    assert store.received.counts() == []
+    assert list(store.ledger.entries()) == []
 
 
 def test_keys_of_epochs_that_never_came_about_do_not_pile_up(store):
-    publics = [store.fresh_key() for _ in range(3 * MOST_KEYS)]
-    known = [store.private_key(public) is not None for public in publics]
+    publics = [store.keyring.fresh_key() for _ in range(3 * MOST_KEYS)]
+    known = [store.keyring.private_key(public) is not None for public in publics]
     assert known == [False] * (2 * MOST_KEYS) + [True] * MOST_KEYS
 
 
 def test_highest_epoch_rises_with_epochs_and_commits(store):
-    assert store.highest_epoch() == (0, b"")
-    store.enter_epoch(3, b"record", {})
-    assert store.highest_epoch()[0] == 3
+    assert store.epochs.highest() == (0, b"")
+    store.epochs.enter(3, b"record", {})
+    assert store.epochs.highest()[0] == 3
     store.apply(commit_of(number=5), me=2)
-    assert store.highest_epoch() == (5, EPOCH)
-    assert store.epoch_record(EPOCH) == b""
+    assert store.epochs.highest() == (5, EPOCH)
+    assert store.epochs.record(EPOCH) == b""
 
 
 def test_a_peer_keeps_the_key_of_its_first_use(store):
-    store.enter_epoch(1, b"one", {"s0": "first"})
-    store.enter_epoch(2, b"two", {"s0": "second", "s1": "first of another"})
-    assert store.trusted_peers() == {"s0": "first", "s1": "first of another"}
+    store.epochs.enter(1, b"one", {"s0": "first"})
+    store.epochs.enter(2, b"two", {"s0": "second", "s1": "first of another"})
+    assert store.keyring.trusted_peers() == {"s0": "first", "s1": "first of another"}
 
 
 # Who may use it
@@ -227,7 +234,7 @@ def test_a_database_of_another_application_is_refused_and_left_alone(tmp_path, s
 
 
 def test_a_store_of_another_version_is_refused(store):
-    store._run("PRAGMA user_version = 99")
+    store.database.run("PRAGMA user_version = 99")
     store.close()
     with pytest.raises(StoreError, match="must have version 2, got 99"):
         Store(store.folder)
@@ -258,22 +265,22 @@ def test_a_store_that_is_not_there_is_made_only_if_asked(tmp_path):
 
 
 def test_withdrawing_again_withdraws_nothing(store):
-    store.number_rows(manifest_of())
-    assert store.withdraw(np.array([1, 4, 4])) == 2
-    assert store.withdraw(np.array([1, 4])) == 0
-    assert store.withdraw(np.array([4, 5])) == 1
-    noted = [(e.event, e.examples) for e in store.ledger()]
+    store.manifests.add(manifest_of())
+    assert store.withdrawals.withdrawals.withdraw(np.array([1, 4, 4])) == 2
+    assert store.withdrawals.withdrawals.withdraw(np.array([1, 4])) == 0
+    assert store.withdrawals.withdrawals.withdraw(np.array([4, 5])) == 1
+    noted = [(e.event, e.examples) for e in store.ledger.entries()]
     assert noted == [("withdrawn", 2), ("withdrawn", 1)]
 
 
 def test_only_rows_that_are_there_can_be_withdrawn(store):
     with pytest.raises(StoreError, match="offered nothing"):
-        store.withdraw(np.array([0]))
-    store.number_rows(manifest_of())
+        store.withdrawals.withdrawals.withdraw(np.array([0]))
+    store.manifests.add(manifest_of())
     for wrong in (-1, 6):
         with pytest.raises(StoreError, match=f"0 to 5, got {wrong}"):
-            store.withdraw(np.array([0, wrong]))
-    assert store.withdrawn_fingerprints() == set()
+            store.withdrawals.withdrawals.withdraw(np.array([0, wrong]))
+    assert store.withdrawals.fingerprints() == set()
 
 
 def occurrences(store: Store, rows: np.ndarray) -> int:
@@ -288,8 +295,8 @@ def occurrences(store: Store, rows: np.ndarray) -> int:
 def test_what_a_commit_takes_is_overwritten(store):
     """Withdrawn examples, senders that left and epoch keys are in no file afterwards."""
     first, second = receive(store, SENDERS[0]), receive(store, SENDERS[1], seed=1)
-    public = store.fresh_key()
-    private = store.private_key(public)
+    public = store.keyring.fresh_key()
+    private = store.keyring.private_key(public)
     assert private is not None
     assert private in files(store)
     assert occurrences(store, first.x) + occurrences(store, second.x) == 8
@@ -300,7 +307,7 @@ def test_what_a_commit_takes_is_overwritten(store):
     assert occurrences(store, first.x[[1, 3]]) == 0
     assert occurrences(store, first.x[[0, 2]]) == 2
     reader.close()
-    assert [part.numbers.tolist() for part in store.chunks(EPOCH, SENDERS[0])] == [[0, 2]]
+    assert [part.numbers.tolist() for part in store.received.chunks(EPOCH, SENDERS[0])] == [[0, 2]]
     store.check()
 
 
@@ -308,7 +315,7 @@ def test_large_chunks_are_overwritten_too(store):
     """Chunks of many pages, some of which a commit takes."""
     rng = np.random.default_rng(0)
     x = np.frombuffer(rng.bytes(3000 * 64), np.uint8).reshape(3000, 64)
-    examples = Examples(np.arange(3000), np.zeros(3000, np.int64), x)
+    examples = SharedExamples(np.arange(3000), np.zeros(3000, np.int64), x)
     store.receive(1, EPOCH, SENDERS[0], [(0, examples, examples.pack())])
     members = tuple(Member(m.site, m.identity, 3000, 3000, m.manifest) for m in commit_of().members)
     gone = tuple(range(0, 3000, 7))
@@ -322,13 +329,13 @@ def test_large_chunks_are_overwritten_too(store):
 
 def test_withdrawing_everything_deletes_what_was_received(store):
     examples = receive(store)
-    private = store.private_key(store.fresh_key())
-    store.withdraw_all()
-    assert store.withdrew_all
-    assert store.holdings() == []
+    private = store.keyring.private_key(store.keyring.fresh_key())
+    store.withdrawals.withdraw_everything()
+    assert store.withdrawals.everything
+    assert store.received.counts() == []
     assert occurrences(store, examples.x) == 0
     assert private not in files(store)
-    assert [(e.event, e.examples) for e in store.ledger()] == [
+    assert [(e.event, e.examples) for e in store.ledger.entries()] == [
         ("received", 4), ("deleted", 4), ("withdrawn", 0),
     ]  # fmt: skip
 
@@ -339,7 +346,7 @@ def test_what_a_killed_process_had_deleted_is_overwritten_at_the_next_opening(st
     in_child(store.folder, lambda s, _: s.apply(commit_of(pairs=()), me=2), at="store.wiped:before")
     assert occurrences(store, examples.x) > 0  # in the write-ahead log
     again = Store(store.folder)
-    assert again.holdings() == []
+    assert again.received.counts() == []
     assert occurrences(again, examples.x) == 0
     again.close()
 
@@ -365,7 +372,7 @@ def test_what_another_reader_holds_on_to_is_said_and_overwritten_later(store, ca
 
 def test_the_ledger_tells_what_happened_in_order(store):
     fill(store)
-    entries = list(store.ledger())
+    entries = list(store.ledger.entries())
     assert [e.entry for e in entries] == list(range(1, len(entries) + 1))
     assert [e.event for e in entries] == [
         *["received"] * 4, "sent", "sent", "deleted", "commit", "receipt", "withdrawn",
@@ -375,9 +382,9 @@ def test_the_ledger_tells_what_happened_in_order(store):
 
 def test_the_same_thing_is_noted_once(store):
     for _ in range(2):
-        store.note_sent(1, [(SENDERS[0], 0, 4, 500)])
-    store.note_sent(2, [(SENDERS[0], 0, 4, 500)])
-    assert [e.epoch for e in store.ledger()] == [1, 2]
+        store.ledger.note_sent(1, [(SENDERS[0], 0, 4, 500)])
+    store.ledger.note_sent(2, [(SENDERS[0], 0, 4, 500)])
+    assert [e.epoch for e in store.ledger.entries()] == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -393,12 +400,12 @@ def test_the_same_thing_is_noted_once(store):
 )
 def test_the_ledger_is_append_only(store, statement):
     fill(store)
-    before = list(store.ledger())
+    before = list(store.ledger.entries())
     db = sqlite3.connect(store.folder / FILE)
     with pytest.raises(sqlite3.IntegrityError, match="append-only"):
         db.execute(statement)
     db.close()
-    assert list(store.ledger()) == before
+    assert list(store.ledger.entries()) == before
 
 
 @pytest.mark.parametrize(
@@ -415,10 +422,10 @@ def test_the_ledger_is_append_only(store, statement):
 def test_a_ledger_that_was_changed_behind_its_back_is_noticed(store, statement):
     fill(store)
     for trigger in ("no_update", "no_delete"):
-        store._run(f"DROP TRIGGER {trigger}")
-    store._run(statement)
+        store.database.run(f"DROP TRIGGER {trigger}")
+    store.database.run(statement)
     with pytest.raises(StoreError, match="ledger"):
-        list(store.ledger())
+        list(store.ledger.entries())
     with pytest.raises(StoreError):
         store.check()
 
@@ -442,7 +449,7 @@ def test_another_value_in_any_column_is_noticed(store, table, column):
     fill(store)
     everything(store)
     other = "X'00'" if column not in ("number", "row", "n", "chunk") else "77"
-    store._run(
+    store.database.run(
         f"UPDATE {table} SET {column} = {other} "  # noqa: S608 (names of the table above)
         f"WHERE seal = (SELECT MAX(seal) FROM {table})"
     )
@@ -493,7 +500,7 @@ def test_a_flipped_bit_is_noticed_or_changes_nothing(store):
 def test_a_table_that_lost_its_rows_is_noticed(store, table):
     """Its page says that it has no cells."""
     fill(store)
-    ((page,),) = store._run("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,))
+    ((page,),) = store.database.run("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,))
     store.close()
     path = store.folder / FILE
     damaged = bytearray(path.read_bytes())
@@ -549,8 +556,8 @@ def in_child(
     os.close(write)
     said = b""
     if not at:
-        while len(said) < words:
-            said += os.read(read, 1)
+        while len(said) < words and (word := os.read(read, 1)):
+            said += word
         time.sleep(after)
         os.kill(child, signal.SIGKILL)
     while part := os.read(read, 1 << 16):
@@ -564,15 +571,15 @@ def in_child(
 STEPS: dict[str, Callable[[Store], object]] = {
     "store.created": lambda s: None,
     "store.joined": lambda s: s.join("hospitals"),
-    "store.manifest": lambda s: s.number_rows(manifest_of()),
-    "store.key": lambda s: s.fresh_key(),
-    "store.epoch": lambda s: s.enter_epoch(1, b"record", {"s0": SENDERS[0]}),
-    "store.sent": lambda s: s.note_sent(1, [(SENDERS[0], 0, 4, 9), (SENDERS[1], 0, 4, 9)]),
+    "store.manifest": lambda s: s.manifests.add(manifest_of()),
+    "store.key": lambda s: s.keyring.fresh_key(),
+    "store.epoch": lambda s: s.epochs.enter(1, b"record", {"s0": SENDERS[0]}),
+    "store.sent": lambda s: s.ledger.note_sent(1, [(SENDERS[0], 0, 4, 9), (SENDERS[1], 0, 4, 9)]),
     "store.received": lambda s: receive(s, chunk=5),
     "store.commit": lambda s: s.apply(commit_of(pairs=()), me=2),
-    "store.receipts": lambda s: s.note_receipts(1, [(SENDERS[0], 4, b"signed")]),
-    "store.withdrawn": lambda s: s.withdraw(np.array([2])),
-    "store.withdrew_all": lambda s: s.withdraw_all(),
+    "store.receipts": lambda s: s.ledger.note_receipts(1, [(SENDERS[0], 4, b"signed")]),
+    "store.withdrawn": lambda s: s.withdrawals.withdraw(np.array([2])),
+    "store.withdrawals.everything": lambda s: s.withdrawals.withdraw_everything(),
 }
 
 
@@ -585,9 +592,9 @@ def test_a_killed_write_happened_or_did_not(tmp_path, name):
         if name != "store.created":
             store = Store(folder, create=True)
             receive(store)
-            store.number_rows(manifest_of())
+            store.manifests.add(manifest_of())
             if name == "store.manifest":
-                store._run("DELETE FROM manifest")
+                store.database.run("DELETE FROM manifest")
             was = everything(store)[1:]  # but for the identity
             store.close()
         in_child(folder, lambda s, _: STEPS[name](s), at=f"{name}:{when}")
@@ -613,14 +620,16 @@ def test_what_was_acknowledged_survives_a_kill_at_any_instant(tmp_path):
     rng = np.random.default_rng(4)
 
     def work(store, say):
-        if store.manifest() is None:
-            store.number_rows(manifest_of(256))
-        done = len(store._chunks())
+        if store.manifests.newest() is None:
+            store.manifests.add(manifest_of(256))
+        done = len(store.received.rows())
         for k in range(done, 10_000):
             receive(store, chunk=k, seed=k)
             say(b"r")
             if k % 3 == 0:
-                serial = store._run("SELECT COUNT(*) FROM ledger WHERE event = 'commit'")[0][0]
+                serial = store.database.run("SELECT COUNT(*) FROM ledger WHERE event = 'commit'")[
+                    0
+                ][0]
                 store.apply(
                     commit_of(
                         serial=serial,
@@ -634,7 +643,7 @@ def test_what_was_acknowledged_survives_a_kill_at_any_instant(tmp_path):
                 )
                 say(b"c")
             if k % 5 == 0:
-                store.withdraw(np.array([k % 256]))
+                store.withdrawals.withdrawals.withdraw(np.array([k % 256]))
                 say(b"w")
 
     folder = tmp_path / "store"
@@ -650,15 +659,15 @@ def test_what_was_acknowledged_survives_a_kill_at_any_instant(tmp_path):
         if said:
             identity = identity or store.identity
             assert store.identity == identity
-        noted = [e.event for e in store.ledger()]
-        n = len(store._chunks())
+        noted = [e.event for e in store.ledger.entries()]
+        n = len(store.received.rows())
         # What was said is there; at most one more step was finished and not yet said.
         assert received + said.count(b"r") <= n <= received + said.count(b"r") + 1
         assert noted.count("received") == n
         assert commits + said.count(b"c") <= noted.count("commit") <= commits + said.count(b"c") + 1
-        n_examples = sum(len(part) for part in store.chunks(EPOCH, SENDERS[0]))
-        deleted = sum(e.examples for e in store.ledger() if e.event == "deleted")
-        assert n_examples == store.n_received(EPOCH, SENDERS[0]) == 4 * n - deleted
+        n_examples = sum(len(part) for part in store.received.chunks(EPOCH, SENDERS[0]))
+        deleted = sum(e.examples for e in store.ledger.entries() if e.event == "deleted")
+        assert n_examples == store.received.n_examples(EPOCH, SENDERS[0]) == 4 * n - deleted
         received, commits = n, noted.count("commit")
         store.close()
     assert received >= 20
@@ -685,28 +694,30 @@ def test_processes_that_make_a_store_together_agree_on_its_identity(tmp_path):
     assert len({(tmp_path / f"{child}").read_text() for child in children}) == 1
     store = Store(folder)
     store.check()
-    assert store.n_received(EPOCH, SENDERS[0]) == 20
-    assert len(list(store.ledger())) == 5
+    assert store.received.n_examples(EPOCH, SENDERS[0]) == 20
+    assert len(list(store.ledger.entries())) == 5
     store.close()
 
 
 def test_a_full_disk_fails_the_step_and_nothing_else(store):
     fill(store)
     before = everything(store)
-    ((pages,),) = store._run("PRAGMA page_count")
-    store._run(f"PRAGMA max_page_count = {pages}")
-    large = Examples(np.arange(1000), np.zeros(1000, np.int64), np.ones((1000, 64), np.uint8))
+    ((pages,),) = store.database.run("PRAGMA page_count")
+    store.database.run(f"PRAGMA max_page_count = {pages}")
+    large = SharedExamples(np.arange(1000), np.zeros(1000, np.int64), np.ones((1000, 64), np.uint8))
     with pytest.raises(StoreError, match="full"):
         store.receive(1, EPOCH, SENDERS[0], [(7, large, large.pack())])
     assert everything(store) == before
-    store._run("PRAGMA max_page_count = 1000000")
+    store.database.run("PRAGMA max_page_count = 1000000")
     receive(store, chunk=8)
 
 
 def test_a_transaction_is_on_the_disk_when_it_returns(store):
     """As SQLite promises it with these settings, whatever happens to the machine."""
-    assert store._run("PRAGMA journal_mode") == [("wal",)]
-    assert store._run("PRAGMA synchronous") == [(2,)]  # FULL: the log is synced at every commit
+    assert store.database.run("PRAGMA journal_mode") == [("wal",)]
+    assert store.database.run("PRAGMA synchronous") == [
+        (2,)
+    ]  # FULL: the log is synced at every commit
 
 
 def test_a_file_is_on_the_disk_before_its_name_and_its_name_before_the_return(
@@ -747,15 +758,18 @@ def test_a_folder_with_other_things_in_it_keeps_its_mode(tmp_path):
 
 
 def test_the_keys_of_an_exchange_that_was_given_up_are_destroyed(store):
-    dead, alive = store.fresh_key(), store.fresh_key()  # the second is of an exchange to come
-    store.enter_epoch(2, b"another", {})
-    assert store.epochs_between(1, 1) == []
-    assert store.epochs_between(1, 2) == [b"another"]
+    dead, alive = (
+        store.keyring.fresh_key(),
+        store.keyring.fresh_key(),
+    )  # the second is of an exchange to come
+    store.epochs.enter(2, b"another", {})
+    assert store.epochs.between(1, 1) == {}
+    assert [record for _, record in store.epochs.between(1, 2).values()] == [b"another"]
     store.give_up(1, 2, [dead])
-    assert store.private_key(dead) is None
-    assert store.private_key(alive) is not None
+    assert store.keyring.private_key(dead) is None
+    assert store.keyring.private_key(alive) is not None
 
 
 def test_other_processes_are_waited_for_again_after_wiping(store):
     receive(store)
-    assert store._run("PRAGMA busy_timeout") == [(30_000,)]
+    assert store.database.run("PRAGMA busy_timeout") == [(30_000,)]

@@ -59,6 +59,18 @@ def write_file(path: Path, content: bytes | memoryview, name: str) -> None:
             raise
 
 
+def move_into_place(part: Path, path: Path) -> None:
+    """Give a file that was written under another name its own; after the return both are durable.
+
+    For a file that is only a precaution: it has no crash point of its own.
+    """
+    with _naming(path, "written"):
+        with part.open("rb") as file:
+            os.fsync(file.fileno())
+        part.replace(path)
+        _sync_folder(path.parent)
+
+
 def remove_file(path: Path, name: str) -> None:
     """After the return the file is gone from the disk."""
     with _naming(path, "removed"), point(name):

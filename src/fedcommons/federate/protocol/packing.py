@@ -19,7 +19,7 @@ DTYPES = {str(np.dtype(kind)): np.dtype(kind).newbyteorder("<") for kind in "?bB
 
 
 @dataclass(frozen=True, slots=True)
-class Examples:
+class SharedExamples:
     """Some of a site's shareable examples: their share numbers, labels and inputs."""
 
     numbers: IntArray
@@ -29,8 +29,8 @@ class Examples:
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def select(self, rows: npt.NDArray[Any]) -> Examples:
-        return Examples(self.numbers[rows], self.y[rows], self.x[rows])
+    def select(self, rows: npt.NDArray[Any]) -> SharedExamples:
+        return SharedExamples(self.numbers[rows], self.y[rows], self.x[rows])
 
     def pack(self) -> bytes:
         """Header (count, dtype, shape of an example), numbers, labels, inputs."""
@@ -47,7 +47,7 @@ class Examples:
         )
 
 
-def unpack(data: bytes) -> Examples:
+def unpack(data: bytes) -> SharedExamples:
     """What `pack` wrote, or a refusal: nothing is believed that the length does not bear out."""
     if len(data) < HEAD.size:
         raise EnvelopeRefused("a packed chunk must have a header")
@@ -66,7 +66,7 @@ def unpack(data: bytes) -> Examples:
         x = np.frombuffer(data, dtype, size, at + 16 * n).reshape(n, *shape)
     except ValueError:  # no examples, of a shape that no array can have
         raise EnvelopeRefused("a packed chunk must have a shape that an array can have") from None
-    return Examples(
+    return SharedExamples(
         np.frombuffer(data, "<i8", n, at).astype(np.int64),
         np.frombuffer(data, "<i8", n, at + 8 * n).astype(np.int64),
         x,

@@ -88,7 +88,7 @@ class SiteClient:
                 )
             peers = peers_from_node_config(context)
             # Who withdrew everything may have removed it too, and still takes its leave.
-            data = SiteData.none() if store.withdrew_all else self._load(context)
+            data = SiteData.none() if store.withdrawals.everything else self._load(context)
             data = replace(data, n_classes=self._n_classes)
             self._open[known] = Site(store, data, name, peers)
         return self._open[known]
@@ -123,10 +123,10 @@ class SiteClient:
     def offer(self, message: Message, context: Context) -> Message:
         request, site = messages.fields(message), self.site(context)
         federation = str(request["federation"])
-        if site.store.withdrew_all and site.store.federation == federation:
+        if site.store.withdrawals.everything and site.store.federation == federation:
             return self._farewell(message, context, site)
         committed = bool(site.store.commit_record()[0])
-        signed = site.offer(
+        signed = site.exchange.offer(
             federation,
             node_id=context.node_id,
             run_id=context.run_id,
@@ -151,7 +151,7 @@ class SiteClient:
 
     def send(self, message: Message, context: Context) -> Message:
         request, site = messages.fields(message), self.site(context)
-        envelopes, _ = site.send(
+        envelopes, _ = site.exchange.send(
             request["epoch"], list(request["recipients"]), int(request["chunk"])
         )
         record = messages.bytes_record([sealed for _, sealed in envelopes])
@@ -160,7 +160,7 @@ class SiteClient:
 
     def receive(self, message: Message, context: Context) -> Message:
         request, site = messages.fields(message), self.site(context)
-        receipts, refused = site.receive(request["epoch"], messages.bytes_of(message))
+        receipts, refused = site.exchange.receive(request["epoch"], messages.bytes_of(message))
         reply = {
             "senders": [receipt.sender for receipt in receipts],
             "examples": [receipt.examples for receipt in receipts],
@@ -175,7 +175,7 @@ class SiteClient:
     def answer(self, message: Message, context: Context, train: Handler) -> Message:
         """Come under the message's commit, let the app train on what it gives, code the answer."""
         request, site = messages.fields(message), self.site(context)
-        commit = site.come_under(request["commit"], given_up=int(request["given-up"]))
+        commit = site.apply_commit(request["commit"], given_up=int(request["given-up"]))
         if request.get("receipt-recipients"):
             site.note_receipts(commit, _receipts(site, request))
         me = site.place(commit)
@@ -188,7 +188,7 @@ class SiteClient:
             reply["withdrawn"] = list(withdrawn.numbers)
             reply["withdrawn-private"] = withdrawn.n_private
             return Message(messages.content(reply), reply_to=message)
-        held = site.held(commit)
+        held = site.holdings(commit)
         reply["coverage"] = held.coverage
         run = _Training(self, message, context, train)
         x, y = self._examples(site, commit)
@@ -214,7 +214,8 @@ class SiteClient:
         if known is None or known[0] != commit.digest:
             own_x, own_y = site.rows.examples(site.manifest_of(commit))
             received = [
-                site.received_examples(commit, sender) for sender, _ in site.held(commit).senders
+                site.received_examples(commit, sender)
+                for sender, _ in site.holdings(commit).senders
             ]
             x = np.concatenate([own_x, *(part for part, _ in received)])
             y = np.concatenate([own_y, *(part for _, part in received)])
