@@ -76,7 +76,7 @@ def exchange(sites: list[Site], epoch: Epoch) -> Commit:
         _, n_chunks = site.exchange.send(epoch.record, [], 0)
         for chunk in range(n_chunks):
             for recipient, sealed in sent_by(site, epoch, chunk).items():
-                receipts, refused = sites[recipient].receive(epoch.record, [sealed])
+                receipts, refused = sites[recipient].exchange.receive(epoch.record, [sealed])
                 assert not refused
                 pairs |= {(place[r.sender], place[r.recipient]) for r in receipts}
     return Commit.of(epoch, tuple(sorted(pairs)))
