@@ -63,7 +63,7 @@ def test_a_changed_file_needs_a_new_epoch_and_a_touched_one_does_not(tmp_path, l
     def site() -> Site:
         return Site(store, load(path), "a", None)
 
-    offer = site().offer(FEDERATION, node_id=1, run_id=1, with_key=True).checked()
+    offer = site().exchange.offer(FEDERATION, node_id=1, run_id=1, with_key=True).checked()
     os.utime(path, ns=(1, 1))
     assert site().rows.checked().digest.hex() == offer.manifest
     assert store.manifests.newest().stamp == load(path).stamp  # compared once
@@ -73,7 +73,7 @@ def test_a_changed_file_needs_a_new_epoch_and_a_touched_one_does_not(tmp_path, l
     npz(path, shareable=MARKS, y=(Y + 1) % 3)
     with pytest.raises(DataChanged):
         site().rows.checked()
-    again = site().offer(FEDERATION, node_id=1, run_id=1, with_key=True).checked()
+    again = site().exchange.offer(FEDERATION, node_id=1, run_id=1, with_key=True).checked()
     assert again.manifest != offer.manifest
     store.close()
 

@@ -99,7 +99,7 @@ def test_every_site_has_its_row_of_the_whole_federation(commit):
         private = [j for j, (site, number) in enumerate(names) if site == me and number < 0]
         columns = [private.pop(0) if j is None else j for j in mine]
         columns += [names.index((s, k)) for s, numbers in held.senders for k in numbers.tolist()]
-        assert sorted(columns) == placement.holdings_of(me).tolist()
+        assert sorted(columns) == placement.held_by(me).tolist()
         np.testing.assert_array_equal(held.shares, whole[me, columns])
         np.testing.assert_array_equal(held.placement.copies, placement.copies[columns])
         np.testing.assert_array_equal(held.own_shared, placement.copies[columns[: len(own)]] > 0)

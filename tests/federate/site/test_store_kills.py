@@ -34,7 +34,7 @@ STEPS: dict[str, Callable[[Store], object]] = {
     "store.commit": lambda s: s.apply(commit_of(pairs=()), me=2),
     "store.receipts": lambda s: s.ledger.note_receipts(1, [(SENDERS[0], 4, b"signed")]),
     "store.withdrawn": lambda s: s.withdrawals.withdraw(np.array([2])),
-    "store.withdrawals.everything": lambda s: s.withdrawals.withdraw_everything(),
+    "store.withdrew_all": lambda s: s.withdrawals.withdraw_everything(),
 }
 
 
