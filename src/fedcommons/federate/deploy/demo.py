@@ -40,7 +40,9 @@ def play(out: Path, *, rounds: int, seed: int, say: Say, on_round: OnRound) -> N
     """
     check_out(out)
     with Deployment() as deployment:
-        say(f"SuperLink is up on {deployment.address}, with TLS by an authority of its own")
+        say(
+            f"SuperLink is up on {deployment.superlink.address}, with TLS by an authority of its own"
+        )
         deployment.add_sites(SITES)
         say(f"{len(SITES)} SuperNodes are in: keys registered, the sites' own keys pinned")
         app, state = deployment.folder / "digits", deployment.folder / "state"
@@ -52,11 +54,11 @@ def play(out: Path, *, rounds: int, seed: int, say: Say, on_round: OnRound) -> N
             "seed": seed,
             "deadline": 0.0,
         }
-        run = deployment.start_run(app, config)
+        run = deployment.operator.start_run(app, config)
         say("each site has digits of its own; they share a fifth of them, sealed, then train")
         try:
             _Watch(deployment, run, state, say, on_round).until_the_end(rounds)
-            ended = deployment.finish_run(run, 60)
+            ended = deployment.operator.finish_run(run, 60)
         except FederationError as error:
             raise FederationError(f"{error}\nlogs: {_keep_logs(deployment, out)}") from None
         folder = next(state.glob("*/run.json"), None)
