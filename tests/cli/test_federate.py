@@ -1,5 +1,6 @@
 """`fedcommons federate` as its users type it."""
 
+import inspect
 import json
 import os
 import re
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedcommons.cli.federate import app as cli
 from fedcommons.cli.federate import parse_config
 from fedcommons.errors import ArgumentError
 
@@ -142,16 +144,24 @@ def test_identity_is_made_once(tmp_path):
     assert fedcommons("federate", "identity", tmp_path / "store").strip() == first
 
 
+@pytest.mark.parametrize("command", cli.registered_commands, ids=lambda c: c.callback.__name__)
+def test_the_help_of_a_command_has_an_example_and_fits_on_80_columns(command):
+    """Lines after the first paragraph are not wrapped again; two columns are margins."""
+    lines = inspect.getdoc(command.callback).splitlines()
+    assert any(line.startswith("Example: fedcommons federate ") for line in lines)
+    assert all(len(line) <= 78 for line in lines)
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
         (("status", "{tmp}/none"), 7, "is not a site's store"),
         (("ledger", "{tmp}/none"), 7, "is not a site's store"),
         (("withdraw", "{tmp}/none", "--rows", "1"), 7, "is not a site's store"),
-        (("withdraw", "{tmp}/none"), 2, "rows or --all"),
-        (("withdraw", "{tmp}/none", "--rows", "1", "--all"), 2, "rows or --all"),
+        (("withdraw", "{tmp}/none"), 2, "either --rows or --all"),
+        (("withdraw", "{tmp}/none", "--rows", "1", "--all"), 2, "either --rows or --all"),
         (("withdraw", "{tmp}/none", "--rows", "one"), 2, "must be integers"),
-        (("withdraw", "{tmp}/none", "--rows", ","), 2, "must name one row"),
+        (("withdraw", "{tmp}/none", "--rows", ","), 2, "at least one row"),
         (("withdraw", "{tmp}/none", "--rows", "9" * 30), 2, "must be integers"),
         (("tls", "{tmp}/full/file"), 8, "cannot be written"),
         (("tls", "/proc/none"), 8, "cannot be written"),

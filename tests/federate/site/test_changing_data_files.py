@@ -25,7 +25,6 @@ def test_a_file_that_changes_while_it_is_used_is_not_read(tmp_path, load):
     path = npz(tmp_path / "a.npz", shareable=MARKS)
     data = load(path)
     npz(path, x=X[::-1].copy(), shareable=MARKS)
-    numbered = bytes.fromhex(offer.manifest)
     os.utime(path, ns=(1, 1))
     for read in (lambda: data.x.take(np.array([0])), lambda: data.x.block(0, 2)):
         with pytest.raises(DataError, match="must not change"):

@@ -40,9 +40,7 @@ def play(out: Path, *, rounds: int, seed: int, say: Say, on_round: OnRound) -> N
     """
     check_out(out)
     with Deployment() as deployment:
-        say(
-            f"SuperLink is up on {deployment.superlink.address}, with TLS by an authority of its own"
-        )
+        say(f"SuperLink is up on {deployment.superlink.address}, with its own TLS authority")
         deployment.add_sites(SITES)
         say(f"{len(SITES)} SuperNodes are in: keys registered, the sites' own keys pinned")
         app, state = deployment.folder / "digits", deployment.folder / "state"

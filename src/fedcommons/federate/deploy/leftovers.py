@@ -13,7 +13,7 @@ from types import FrameType
 
 
 def processes_of(home: Path) -> list[int]:
-    """All processes whose FLWR_HOME is below this folder, orphans too; none if there is no /proc."""
+    """All processes with an FLWR_HOME below this folder, orphans too; none without /proc."""
     mark = f"FLWR_HOME={home}/".encode()
     found = []
     for entry in Path("/proc").glob("[0-9]*/environ"):
