@@ -183,8 +183,8 @@ def test_the_help_of_a_command_has_an_example_and_fits_on_80_columns(command):
         (("new", "{tmp}/full"), 8, "must be new or an empty folder"),
         (("new", "{tmp}/1x"), 8, "must begin with a letter"),
         (("new", "{tmp}/kliniken-köln"), 8, "be in ASCII"),
-        (("new", "{tmp}/class"), 8, "no word or module of Python"),
-        (("new", "{tmp}/json"), 8, "no word or module of Python"),
+        (("new", "{tmp}/class"), 8, "must not be a keyword or a module of Python"),
+        (("new", "{tmp}/json"), 8, "must not be a keyword or a module of Python"),
     ],
 )
 def test_a_mistake_is_a_message_and_an_exit_code(arguments, code, said, tmp_path):

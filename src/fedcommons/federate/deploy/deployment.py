@@ -28,7 +28,7 @@ from fedcommons.federate.site.store import Store
 
 @dataclass(slots=True)
 class Node:
-    """A site of the deployment: its folder, its store's public key, and its SuperNode."""
+    """A site of the deployment: its folder, its public key, and its SuperNode."""
 
     name: str
     folder: Path
@@ -183,6 +183,6 @@ class Deployment:
 
 
 def write_peers(path: Path, identities: Mapping[str, str]) -> None:
-    """A file of pinned keys."""
+    """Write a file of pinned keys."""
     lines = [f"{json.dumps(name)} = {json.dumps(key)}\n" for name, key in identities.items()]
     path.write_text("[peers]\n" + "".join(lines), encoding="utf-8")

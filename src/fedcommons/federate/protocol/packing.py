@@ -1,4 +1,4 @@
-"""Examples as bytes: what goes into an envelope. No pickle, every length checked."""
+"""Examples as bytes, as they go into an envelope: no pickle, every length checked."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SharedExamples:
         return SharedExamples(self.numbers[rows], self.y[rows], self.x[rows])
 
     def pack(self) -> bytes:
-        """Header (count, dtype, shape of an example), numbers, labels, inputs."""
+        """A header (count, dtype, shape of an example), then share numbers, labels and inputs."""
         shape = self.x.shape[1:]
         dtype = DTYPES[str(self.x.dtype)]
         return b"".join(
@@ -48,7 +48,7 @@ class SharedExamples:
 
 
 def unpack(data: bytes) -> SharedExamples:
-    """What `pack` wrote, or a refusal: nothing is believed that the length does not bear out."""
+    """Read what `pack` wrote; refuse bytes whose length does not fit their header."""
     if len(data) < HEAD.size:
         raise EnvelopeRefused("a packed chunk must have a header")
     magic, n, name, n_dims = HEAD.unpack_from(data)
@@ -64,7 +64,7 @@ def unpack(data: bytes) -> SharedExamples:
         raise EnvelopeRefused("a packed boolean must be 0 or 1")
     try:
         x = np.frombuffer(data, dtype, size, at + 16 * n).reshape(n, *shape)
-    except ValueError:  # no examples, of a shape that no array can have
+    except ValueError:  # without examples the length does not limit the shape
         raise EnvelopeRefused("a packed chunk must have a shape that an array can have") from None
     return SharedExamples(
         np.frombuffer(data, "<i8", n, at).astype(np.int64),

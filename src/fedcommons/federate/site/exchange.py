@@ -117,7 +117,9 @@ class Exchange:
             try:
                 sealed = chunks.seal(theirs, epoch, self._store.identity, to, chunk, total)
             except EnvelopeRefused:  # the others get theirs
-                logger.warning("site %s has a key that cannot be sealed to", to.site)
+                logger.warning(
+                    "the key of site %s cannot be used for sealing: nothing is sent to it", to.site
+                )
                 continue
             envelopes.append((recipient, sealed))
             sent.append((to.identity, chunk, len(theirs), len(sealed)))
