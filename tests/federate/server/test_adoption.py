@@ -10,6 +10,7 @@ from fedcommons.errors import FederationError
 from fedcommons.federate.protocol import durable
 from fedcommons.federate.server.coordinator import MOST_AHEAD
 from fedcommons.federate.server.state import ServerState
+from fedcommons.federate.site.exchange import Exchange
 from fedcommons.federate.site.store import Store
 from tests.federate.tiny import Tiny, die_at, in_child, outcomes, train
 
@@ -246,27 +247,19 @@ def test_an_older_server_does_not_stop_a_site_that_forgot_nothing(tiny, tmp_path
         assert [m.n_examples for m in federation.commit.members] == [4, 6 - 2, 5, 7]
 
 
-def test_the_commit_is_told_to_its_members_alone(tiny):
+def test_the_commit_is_told_to_its_members_alone(tiny, monkeypatch):
     tiny.run(1)
     tiny.close()
     tiny.data["e"] = tiny.data["d"]
     grid = tiny.grid()
     told = {}
-    client = tiny.clients[-1]
-    site_of = client.site
+    offer = Exchange.offer
 
-    def site(context):
-        found = site_of(context)
-        offer = found.offer
+    def noting(exchange, *args, committed, **options):
+        told.setdefault(exchange.site.name, set()).add(bool(committed))
+        return offer(exchange, *args, committed=committed, **options)
 
-        def noting(*args, committed, **options):
-            told.setdefault(found.name, set()).add(bool(committed))
-            return offer(*args, committed=committed, **options)
-
-        found.offer = noting
-        return found
-
-    client.site = site
+    monkeypatch.setattr(Exchange, "offer", noting)
     with tiny.shared(grid, reshare=True):
         pass
     assert told == {**{name: {False, True} for name in "abcd"}, "e": {False}}

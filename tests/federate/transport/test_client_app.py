@@ -137,7 +137,7 @@ def test_a_damaged_copy_of_the_data_is_noticed_and_unpacked_anew(tiny, caplog):
             with tiny.shared(damaged) as federation:
                 _, notes = train(federation, damaged, 2)
             assert outcomes(notes[0])["b"] == "DataError"
-        assert "inputs were unpacked into was damaged" in caplog.text
+        assert "the unpacked copy of its inputs was damaged" in caplog.text
         tiny.close()
         with tiny.shared(whole, reshare=reshare) as federation:
             _, notes = train(federation, whole, 3)

@@ -16,7 +16,7 @@ class Epochs:
     """
 
     def __init__(self, database: Database, keyring: Keyring) -> None:
-        self._database, self._keyring = database, keyring
+        self.database, self._keyring = database, keyring
 
     def highest(self) -> tuple[int, bytes]:
         """The number and digest of the highest epoch; (0, b"") if there is none."""
@@ -36,15 +36,15 @@ class Epochs:
 
     def enter(self, number: int, record: bytes, peers: Mapping[str, str]) -> None:
         """Take part in an epoch, and remember the keys of its sites."""
-        with self._database.writing("store.epoch"):
-            self._database.put("epochs", number, hashlib.sha256(record).digest(), record)
+        with self.database.writing("store.epoch"):
+            self.database.put("epochs", number, hashlib.sha256(record).digest(), record)
             self._keyring.trust(peers)
 
     def note_committed(self, number: int, digest: bytes) -> None:
         """Remember the epoch of a commit that the site had no part in, inside a transaction."""
         if number > self.highest()[0]:
-            self._database.put("epochs", number, digest, b"")
+            self.database.put("epochs", number, digest, b"")
 
     def _all(self) -> list[tuple[int, bytes, bytes]]:
         """(number, digest, record) of each."""
-        return [(n, digest, record) for n, digest, record in self._database.rows("epochs")]
+        return [(n, digest, record) for n, digest, record in self.database.rows("epochs")]

@@ -32,7 +32,7 @@ class Exchange:
     """One site's part in exchanges; all that it remembers is in the site's store."""
 
     def __init__(self, site: Participant) -> None:
-        self._site, self._store, self._rows = site, site.store, site.rows
+        self.site, self._store, self._rows = site, site.store, site.rows
 
     def offer(
         self, federation: str, *, node_id: int, run_id: int, with_key: bool, committed: bytes = b""
@@ -42,26 +42,26 @@ class Exchange:
         `committed` is the record of the server's commit. If it lists withdrawals that this store
         does not know, the offer is refused: numbering the rows anew would bring them back.
         """
-        self._site.check_federation(federation)
-        self._site.check_taking_part()
+        self.site.check_federation(federation)
+        self.site.check_taking_part()
         self._store.join(federation)
         if with_key or self._store.manifests.newest() is None:
             own = self._store.commit_record()[1]
-            self._store.withdrawals.check_all_remembered(own, committed, self._site.identity_name)
+            self._store.withdrawals.check_all_remembered(own, committed, self.site.identity_name)
             self._rows.number()
         manifest = self._rows.newest()
         return Offer(
             federation=federation,
-            site=self._site.name,
-            identity=self._site.identity_name,
+            site=self.site.name,
+            identity=self.site.identity_name,
             node_id=node_id,
             run_id=run_id,
             key=self._store.keyring.fresh_key().hex() if with_key else "",
             n_examples=len(manifest.rows),
             n_shareable=len(manifest.share_rows),
-            row_bytes=self._site.data.form.row_bytes,
-            layout=self._site.data.layout,
-            columns=self._site.data.columns,
+            row_bytes=self.site.data.form.row_bytes,
+            layout=self.site.data.layout,
+            columns=self.site.data.columns,
             manifest=manifest.digest.hex(),
             highest_epoch=self._store.epochs.highest()[0],
             commit=self._store.commit_record()[0].hex(),
@@ -70,10 +70,10 @@ class Exchange:
     def _enter(self, record: bytes) -> Epoch:
         """Check the record of an epoch and take part in it."""
         epoch = decoded_epoch(record)
-        self._site.check_taking_part()
-        self._site.check_federation(epoch.federation)
-        self._site.check_peers({site.site: site.identity for site in epoch.sites}, taking_part=True)
-        mine = epoch.sites[epoch.index(self._site.identity_name)]
+        self.site.check_taking_part()
+        self.site.check_federation(epoch.federation)
+        self.site.check_peers({site.site: site.identity for site in epoch.sites}, taking_part=True)
+        mine = epoch.sites[epoch.index(self.site.identity_name)]
         number, digest = self._store.epochs.highest()
         committed = self._store.commit_record()[1]
         if epoch.number < number or (epoch.number == number and epoch.digest != digest):
@@ -82,7 +82,7 @@ class Exchange:
             raise EpochRefused("the site is under a commit of this epoch or a later one")
         self._rows.checked(bytes.fromhex(mine.manifest))
         for site in epoch.sites:
-            if why := misfit(site, self._site.data.layout, self._site.data.columns):
+            if why := misfit(site, self.site.data.layout, self.site.data.columns):
                 raise LayoutRefused(f"site {site.site}: {why}")
         if self._store.keyring.private_key(bytes.fromhex(mine.key)) is None:
             raise EpochRefused("the site never offered this key, or destroyed it")
@@ -99,13 +99,14 @@ class Exchange:
         Recipients are places in the roster.
         """
         epoch = self._enter(record)
-        me = epoch.index(self._site.identity_name)
+        me = epoch.index(self.site.identity_name)
         mine = epoch.sites[me]
         shareable = self._rows.shareable(self._rows.checked(bytes.fromhex(mine.manifest)))
         total = chunks.n_chunks(mine, epoch.copies)
         if not 0 <= chunk < total:
             return [], total
-        numbers = np.array(chunks.share_numbers(mine, epoch.copies, chunk))
+        covered = chunks.share_numbers(mine, epoch.copies, chunk)
+        numbers = np.arange(covered.start, covered.stop)
         examples = shareable.take(numbers)
         places = epoch.draw.recipients_of(me, numbers)
         envelopes, sent = [], []
@@ -132,10 +133,10 @@ class Exchange:
         """Open, check and keep envelopes.
 
         Returns a receipt for each sender that is complete now, and how many envelopes were refused
-        for which kind of reason.
+        for which reason.
         """
         epoch = self._enter(record)
-        me = epoch.index(self._site.identity_name)
+        me = epoch.index(self.site.identity_name)
         key = self._store.keyring.private_key(bytes.fromhex(epoch.sites[me].key))
         if key is None:
             raise EpochRefused("the epoch's key is destroyed")
@@ -154,7 +155,7 @@ class Exchange:
         for sender, parts in accepted.items():
             self._store.receive(epoch.number, epoch.digest, epoch.sites[sender].identity, parts)
         receipts = [r for s in sorted(accepted) if (r := self._receipt(epoch, me, s)) is not None]
-        if receipts:  # their recipient keeps them too
+        if receipts:  # both sides keep them
             given = [(r.sender, r.examples, r.signature) for r in receipts]
             self._store.ledger.note_receipts(epoch.number, given, "receipt given")
         return receipts, refused
@@ -164,7 +165,7 @@ class Exchange:
     ) -> tuple[int, int, SharedExamples, bytes]:
         """An envelope's sender, chunk number, examples and their bytes, or a refusal."""
         sender, chunk, examples, packed = chunks.unseal(
-            data, epoch, me, key=key, senders=senders, form=self._site.data.form
+            data, epoch, me, key=key, senders=senders, form=self.site.data.form
         )
         name = epoch.sites[sender].identity
         known = self._store.received.original_digest(epoch.digest, name, chunk)
@@ -177,6 +178,6 @@ class Exchange:
         n = n_assigned(epoch.draw, sender, me)
         if self._store.received.n_examples(epoch.digest, name) != n:
             return None
-        content = receipt_content(epoch.digest, name, self._site.identity_name, n)
+        content = receipt_content(epoch.digest, name, self.site.identity_name, n)
         signature = self._store.identity.sign("receipt", content)
-        return Receipt(name, self._site.identity_name, n, signature)
+        return Receipt(name, self.site.identity_name, n, signature)

@@ -107,8 +107,8 @@ class Withdrawals:
         except DataChanged:
             raise StoreError(
                 f"rows must be those of the file that was offered, but {data.source} has changed "
-                "since: put the old file back, or take part in a new exchange first; with "
-                "--as-offered the numbers are taken to be those of the old file"
+                "since: put the old file back, or take part in a new exchange first; "
+                "--as-offered goes by the numbers of the old file"
             ) from None
 
     def withdraw_everything(self) -> None:
@@ -147,8 +147,8 @@ class Withdrawals:
         if manifest is None:
             logger.error(
                 "examples were withdrawn from the exchange of epoch %d, but this store is older "
-                "than that exchange: replace it with a newer copy, or remove these examples from "
-                "the data file and begin with a new store",
+                "than that exchange: put a newer copy of it in place, or remove these examples "
+                "from the data file and begin with a new store",
                 commit.number,
             )
             self.note_forgotten_in(commit.record)
