@@ -22,7 +22,8 @@ import numpy as np
 
 from fedcommons import datasets
 from fedcommons.federate.apps.new_app import write_app
-from fedcommons.federate.deploy.deployment import Deployment, processes_of
+from fedcommons.federate.deploy.deployment import Deployment
+from fedcommons.federate.deploy.leftovers import processes_of
 
 N_SITES, COPIES = 10, 3
 MOST_MB = 500
@@ -62,7 +63,7 @@ def measure(n_images: int) -> dict[str, Any]:
             config = {"state-dir": str(deployment.folder / "state"), "sites": N_SITES}
             config |= {"copies": COPIES, "num-rounds": 1, "warm": False, "deadline": 120.0}
             start = time.perf_counter()
-            run = deployment.run(app, config, 900)
+            run = deployment.operator.run(app, config, 900)
             seconds = time.perf_counter() - start
         finally:
             stop.set()

@@ -37,7 +37,7 @@ from torch.nn.functional import cross_entropy
 from fedcommons import datasets
 from fedcommons.federate.protocol import envelope, packing
 from fedcommons.federate.protocol.keys import Identity, fresh_epoch_key
-from fedcommons.federate.protocol.packing import Examples
+from fedcommons.federate.protocol.packing import SharedExamples
 from fedcommons.federate.site.store import Store
 from fedcommons.federate.transport.embedded_grid import EmbeddedGrid, serve
 from fedcommons.flower import CodedSum, SiteData, attach, coded, share
@@ -189,7 +189,7 @@ def sealing(folder: Path, chunks: int) -> dict[str, Any]:
     """Packing, sealing, opening and storing a chunk of 16 MB, against the same without sealing."""
     rng = np.random.default_rng(0)
     n = (16 << 20) // 800
-    examples = Examples(
+    examples = SharedExamples(
         np.arange(n), rng.integers(0, 10, n), rng.integers(0, 256, (n, 28, 28), np.uint8)
     )
     sender, recipient = Identity.create(), Identity.create()
@@ -245,7 +245,7 @@ from fedcommons.federate.transport.client_app import attach
 from fedcommons.federate.transport.embedded_grid import EmbeddedGrid
 from fedcommons.federate.transport.flower_internals import as_task
 from fedcommons.federate.transport.flower_link import FlowerLink
-from fedcommons.federate.site.own_data import load_site_data
+from fedcommons.federate.site.data_files import load_site_data
 folder, n_sites = Path(sys.argv[1]), int(sys.argv[2])
 app = ClientApp()
 attach(app)

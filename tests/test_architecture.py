@@ -26,7 +26,6 @@ ROOMS = {  # each room, and the rooms that it may import beside itself and the c
     "figures": ("simulate", "plan", "federate", "claims"),
     "cli": ("simulate", "plan", "federate", "flower", "claims", "figures"),
 }
-KNOWN = ("fedcommons.federate.protocol.chunks", "fedcommons.federate.site.")
 FLOWER = ("federate.transport", "federate.apps", "flower")  # who may import flwr
 FRONTS = ("fedcommons", "fedcommons.federate")  # they name, for type checkers, what they show
 HEAVY = ("torch", "flwr", "matplotlib", "pyarrow", "typer", "rich", "pandas")
@@ -79,13 +78,12 @@ def test_imports_never_point_back(name):
     mine = room(name)
     allowed = {mine, CONCEPTS, *ROOMS[mine]}
     elsewhere = {m for m in ours if not any(f"{room(m)}.".startswith(f"{r}.") for r in allowed)}
-    if not any(known in name for known in KNOWN):
-        assert not {m for m in elsewhere if room(m) != CONCEPTS}
+    assert not {m for m in elsewhere if room(m) != CONCEPTS}
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_flower_is_imported_where_messages_cross_and_nowhere_else(name):
-    if room(name) not in (*FLOWER, "cli"):
+    if room(name) not in FLOWER:
         assert not any(m.split(".")[0] == "flwr" for m in imports(name))
 
 

@@ -56,7 +56,7 @@ def epoch_of(sites: list[Site], *, number: int = 1, copies: int = 1, seed: int =
     With this seed and one copy, each of a, b, c gives each of the others some of its six.
     """
     offers = [
-        site.offer(FEDERATION, node_id=10 + i, run_id=1, with_key=True)
+        site.exchange.offer(FEDERATION, node_id=10 + i, run_id=1, with_key=True)
         for i, site in enumerate(sites)
     ]
     return Epoch(FEDERATION, number, seed, copies, tuple(offers))
@@ -64,7 +64,7 @@ def epoch_of(sites: list[Site], *, number: int = 1, copies: int = 1, seed: int =
 
 def sent_by(site: Site, epoch: Epoch, chunk: int = 0) -> dict[int, bytes]:
     """One chunk's envelopes by recipient."""
-    envelopes, _ = site.send(epoch.record, range(len(epoch.sites)), chunk)
+    envelopes, _ = site.exchange.send(epoch.record, range(len(epoch.sites)), chunk)
     return dict(envelopes)
 
 
@@ -73,10 +73,10 @@ def exchange(sites: list[Site], epoch: Epoch) -> Commit:
     place = {offer.identity: i for i, offer in enumerate(epoch.sites)}
     pairs = set()
     for site in sites:
-        _, n_chunks = site.send(epoch.record, [], 0)
+        _, n_chunks = site.exchange.send(epoch.record, [], 0)
         for chunk in range(n_chunks):
             for recipient, sealed in sent_by(site, epoch, chunk).items():
-                receipts, refused = sites[recipient].receive(epoch.record, [sealed])
+                receipts, refused = sites[recipient].exchange.receive(epoch.record, [sealed])
                 assert not refused
                 pairs |= {(place[r.sender], place[r.recipient]) for r in receipts}
     return Commit.of(epoch, tuple(sorted(pairs)))
@@ -88,7 +88,7 @@ def committed(three: list[Site]) -> tuple[list[Site], Epoch, Commit]:
     epoch = epoch_of(three)
     commit = exchange(three, epoch)
     for site in three:
-        site.come_under(commit.record)
+        site.apply_commit(commit.record)
     return three, epoch, commit
 
 

@@ -182,7 +182,7 @@ class Tiny:
 
     def withdraw(self, name: str, *rows: int) -> None:
         with self.store(name) as store:
-            store.withdraw(np.array(rows))
+            store.withdrawals.withdraw(np.array(rows))
 
     def forget(self, name: str, *rows: int) -> None:
         """A round, a withdrawal, another round; then the site's store is one from before that."""
@@ -199,7 +199,7 @@ class Tiny:
     def events(self, name: str, event: str) -> list[Any]:
         """The entries of a site's ledger of one kind."""
         with self.store(name) as store:
-            return [entry for entry in store.ledger() if entry.event == event]
+            return [entry for entry in store.ledger.entries() if entry.event == event]
 
     def close(self) -> None:
         for client in self.clients:

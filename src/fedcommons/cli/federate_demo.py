@@ -24,14 +24,15 @@ from fedcommons.errors import ArgumentError
 def demo(
     rounds: Annotated[int, typer.Option(help="Rounds of training.")] = 10,
     out: Annotated[Path, typer.Option(help="Results folder.")] = Path("results/demo"),
-    seed: Annotated[int, typer.Option(help="Seed of who gets copies of what.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the draw: who gets copies of what.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Watch a real federation on this machine: five sites that share, train, and come and go.
+    """Watch a real federation on this machine: five sites share examples and train.
 
-    A SuperLink with TLS, authenticated SuperNodes with pinned keys, an exchange, and rounds of
-    training in which sites are stopped, restarted and killed. It takes about three minutes, ends
-    every process that it started, and leaves nothing but the results folder.
+    A SuperLink with TLS, authenticated SuperNodes with pinned keys, an
+    exchange, and rounds of training in which sites are stopped, restarted and
+    killed. It takes about three minutes, ends every process that it started,
+    and leaves nothing but the results folder.
 
     Example: fedcommons federate demo --rounds 10
     """
@@ -51,7 +52,7 @@ def demo(
             play(out, rounds=rounds, seed=seed, say=screen.say, on_round=screen.on_round)
             page = write_page(out)
     except KeyboardInterrupt:
-        typer.echo("fedcommons: interrupted; everything that was started is ended", err=True)
+        typer.echo("fedcommons: interrupted; all processes are ended", err=True)
         raise typer.Exit(exit_codes.INTERRUPTED) from None
     if as_json:
         found = {"folder": str(out), "rounds": screen.notes, "events": screen.events}
@@ -62,7 +63,7 @@ def demo(
 
 
 class _Screen:
-    """What is seen: a table that grows on a terminal, plain lines in a pipe."""
+    """Shows the progress: a growing table on a terminal, plain lines in a pipe."""
 
     def __init__(self, rounds: int) -> None:
         self.rounds = rounds
@@ -99,7 +100,7 @@ class _Screen:
             typer.echo(line)
 
     def _picture(self) -> Group:
-        """Who answered in each round, with the estimated p of each site, and the last events."""
+        """A table of who answered in each round, and the last events."""
         played = [note for note in self.notes if note["sites"]]
         table = Table(caption="● answered  ○ missing, with the estimated p of each site")
         for column in ("round", "accuracy", "seconds"):

@@ -17,16 +17,17 @@ def tls(
     folder: Annotated[Path, typer.Argument(help="The folder for keys and certificates.")],
     host: Annotated[
         list[str] | None,
-        typer.Option(help="A name or address of the server; may be given several times."),
+        typer.Option(help="A name or address of the server; can be given several times."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a server certificate, by the authority in the folder or a new one.
+    """Make a certificate for the server, signed by the federation's own authority.
 
-    Give the sites ca.pem; keep ca.key and server.key. The certificate is for loopback too, and
-    lasts 397 days: the same command renews it, and the sites need not change anything.
+    The authority is made if the folder has none. Give the sites ca.pem; keep
+    ca.key and server.key secret. The certificate is valid for localhost too,
+    and for 397 days. The same command renews it; sites need not do anything.
 
-    Example: fedcommons federate tls /srv/federation/tls --host federation.example.org
+    Example: fedcommons federate tls tls --host federation.example.org
     """
     need_flower()
     from fedcommons.federate.deploy.certificates import write_tls
@@ -37,10 +38,12 @@ def tls(
 
 
 def node_key(
-    path: Annotated[Path, typer.Argument(help="The private key's file, new.")],
+    path: Annotated[Path, typer.Argument(help="A new file for the private key.")],
     as_json: AsJson = False,
 ) -> None:
-    """Make the key by which a SuperLink knows a SuperNode; its public half ends in .pub.
+    """Make the key by which a SuperLink recognises a SuperNode.
+
+    The public half is written beside it, to a file that ends in .pub.
 
     Example: fedcommons federate node-key /srv/hospital-a/node.key
     """
@@ -52,15 +55,22 @@ def node_key(
 
 
 def proxy(
-    tls_folder: Annotated[Path, typer.Option("--tls", help="What `federate tls` wrote.")],
-    listen: Annotated[str, typer.Option(help="Address and port for the sites.")] = "0.0.0.0:9092",
+    tls_folder: Annotated[
+        Path, typer.Option("--tls", help="The folder that `federate tls` wrote.")
+    ],
+    listen: Annotated[
+        str, typer.Option(help="Address and port that sites connect to.")
+    ] = "0.0.0.0:9092",
     superlink: Annotated[
         str, typer.Option(help="Address and port of the SuperLink.")
     ] = "127.0.0.1:8000",
 ) -> None:
-    """Let SuperNodes reach a SuperLink on loopback, and nobody else: /v1/fleet/ alone is passed on.
+    """Let SuperNodes, and nobody else, reach a SuperLink on loopback.
 
-    Example: fedcommons federate proxy --tls /srv/federation/tls --listen 0.0.0.0:9092
+    Only requests to /v1/fleet/ are passed on. Whoever reaches the rest of a
+    SuperLink may run code at every site.
+
+    Example: fedcommons federate proxy --tls /srv/federation/tls
     """
     need_flower()
     from fedcommons.federate.deploy.certificates import Tls
@@ -71,7 +81,9 @@ def proxy(
     files = Tls(tls_folder / "ca.pem", tls_folder / "server.pem", tls_folder / "server.key")
     missing = [str(file) for file in (files.ca, files.certificate, files.key) if not file.exists()]
     if missing:
-        raise ArgumentError(f"tls must be a folder that `federate tls` wrote, without {missing[0]}")
+        raise ArgumentError(
+            f"tls must be a folder that `federate tls` wrote, but {missing[0]} is missing"
+        )
     serve(host, port, superlink, files)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from fedcommons.federate.deploy.deployment import HOST, Deployment, free_port
+from fedcommons.federate.deploy.deployment import Deployment
+from fedcommons.federate.deploy.superlink import HOST, free_port
 from fedcommons.federate.deploy.supervisor import Process, wait_until
 
 
@@ -14,9 +15,9 @@ def start_proxy(deployment: Deployment) -> tuple[Process, int]:
     port = free_port()
     command = [
         *(str(Path(sys.executable).with_name("fedcommons")), "federate", "proxy"),
-        *("--tls", str(deployment.tls.ca.parent)),
-        *("--listen", f"{HOST}:{port}", "--superlink", deployment.address),
+        *("--tls", str(deployment.superlink.tls.ca.parent)),
+        *("--listen", f"{HOST}:{port}", "--superlink", deployment.superlink.address),
     ]
-    proxy = deployment.start_process(command, "proxy")
+    proxy = deployment.operator.start_process(command, "proxy")
     wait_until("proxy", lambda: proxy.has_printed("Uvicorn running"), 60)
     return proxy, port

@@ -11,12 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedcommons.federate.deploy.deployment import (
-    end_processes_of,
-    free_port,
-    is_healthy,
-    write_peers,
-)
+from fedcommons.federate.deploy.deployment import write_peers
+from fedcommons.federate.deploy.leftovers import end_processes_of
+from fedcommons.federate.deploy.superlink import free_port, is_healthy
 from fedcommons.federate.deploy.supervisor import Process, wait_until
 from tests.federate.deploy.leftovers import is_listening, processes_that_know
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from fedcommons.federate.apps.new_app import write_app
-from fedcommons.federate.deploy.deployment import HOST, Deployment
+from fedcommons.federate.deploy.deployment import Deployment
+from fedcommons.federate.deploy.superlink import HOST
 from tests.federate.deploy.leftovers import is_listening, processes_that_know
 from tests.federate.deploy.proxied import start_proxy
 
@@ -33,7 +34,7 @@ def deployment():
         yield running
     assert not processes_that_know(running.folder)
     assert not is_listening(port)
-    assert not is_listening(running.port)
+    assert not is_listening(running.superlink.port)
     assert not running.folder.exists()
 
 
@@ -45,7 +46,7 @@ def results_of(state: Path) -> Path:
 def test_real_processes_reach_the_model_of_the_embedded_engine_and_go_on(deployment):
     app, state = deployment.folder / "digits", deployment.folder / "state"
     write_app(app)
-    run = deployment.run_to_completion(app, {"state-dir": str(state), **CONFIG})
+    run = deployment.operator.run_to_completion(app, {"state-dir": str(state), **CONFIG})
     assert "6 deliveries, 300 examples" in run.log
 
     embedded = deployment.folder / "embedded"
@@ -60,7 +61,7 @@ def test_real_processes_reach_the_model_of_the_embedded_engine_and_go_on(deploym
 
     exchange = (state / "exchange.json").read_bytes()
     more = {"state-dir": str(state), **CONFIG, "num-rounds": 4}
-    again = deployment.run_to_completion(app, more)
+    again = deployment.operator.run_to_completion(app, more)
     assert "using the exchange of epoch 1" in again.log
     assert "going on after round 3" in again.log
     assert "round 4/4" in again.log

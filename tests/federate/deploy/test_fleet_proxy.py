@@ -17,8 +17,8 @@ import httpx
 import pytest
 
 from fedcommons.federate.deploy.certificates import write_tls
-from fedcommons.federate.deploy.deployment import free_port
 from fedcommons.federate.deploy.fleet_proxy import fleet_only
+from fedcommons.federate.deploy.superlink import free_port
 from fedcommons.federate.deploy.supervisor import wait_until
 from tests.federate.deploy.leftovers import is_listening
 

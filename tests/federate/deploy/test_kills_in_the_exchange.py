@@ -48,12 +48,12 @@ def test_deaths_in_the_exchange_lose_nothing(deployment, tmp_path):
     app, state = deployment.folder / "digits", deployment.folder / "state"
     write_app(app)
     config = {"state-dir": str(state), "sites": 3, "copies": 2, "num-rounds": 1, "timeout": 420.0}
-    run = deployment.start_run(app, config)
+    run = deployment.operator.start_run(app, config)
 
     wait_until("sender's death", (tmp_path / f"{SENDER}-died").exists, 90)
     machine = deployment.nodes[MACHINE].supernode
     machine.kill()  # SIGKILL to SuperNode, SuperExec and ClientApp
-    ended = deployment.finish_run(run, 700)
+    ended = deployment.operator.finish_run(run, 700)
 
     assert ended.is_completed, ended.log
     assert (tmp_path / f"{RECIPIENT}-died").exists()

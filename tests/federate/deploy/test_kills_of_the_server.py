@@ -52,14 +52,14 @@ def test_runs_go_on_after_the_server_died_and_its_disk_holds_no_example(deployme
     identity = deployment.nodes["site-0"].identity.encode()
     marks = [mark(kind, site) for kind in ("private", "shared") for site in SITES]
     with watched(deployment.folder, "superlink.db", [identity, *marks]) as seen:
-        first = deployment.start_run(app, config)
+        first = deployment.operator.start_run(app, config)
         wait_until("ServerApp's death", (tmp_path / "server-died").exists, 120)
         first.kill()
         assert not list((state / "commits").glob("*.json"))
         exchange = (state / "exchange.json").read_bytes()
         assert len(json.loads(exchange)["receipts"]) == 6
 
-        second = deployment.start_run(app, config)
+        second = deployment.operator.start_run(app, config)
         wait_until("commit", lambda: any((state / "commits").glob("*.json")), 120, poll=0.02)
         deployment.superlink.kill()
         second.kill()
@@ -80,7 +80,7 @@ def test_runs_go_on_after_the_server_died_and_its_disk_holds_no_example(deployme
 def run_when_free(deployment, app, config):
     """Run; the ServerApp of a killed SuperLink lives, and keeps its folder, for a few seconds."""
     for _ in range(4):
-        run = deployment.run(app, config)
+        run = deployment.operator.run(app, config)
         if run.is_completed:
             return run
         assert "is in use by another run" in run.log, run.log

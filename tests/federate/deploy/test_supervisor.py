@@ -2,7 +2,6 @@
 
 import os
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -85,12 +84,10 @@ def test_a_stopped_process_stays_stopped_with_all_that_it_started(supervise):
 def test_what_ignores_being_asked_is_killed(tmp_path):
     process = Process([sys.executable, "-c", STUBBORN], tmp_path / "log", os.environ)
     wait_until("start", lambda: process.has_printed("up"), 20)
-    start = time.monotonic()
     process.stop(grace=0.5)
     assert process.exit_code() == -9
-    assert time.monotonic() - start < 60
 
 
 def test_waiting_has_an_end():
-    with pytest.raises(FederationError, match=r"pigs fly: not within 0\.2 s"):
+    with pytest.raises(FederationError, match=r"pigs fly: not ready within 0\.2 s"):
         wait_until("pigs fly", lambda: False, 0.2)

@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedcommons.federate.protocol.packing import DTYPES, HEAD, MAGIC, Examples, unpack
+from fedcommons.federate.protocol.packing import DTYPES, HEAD, MAGIC, SharedExamples, unpack
 from fedcommons.federate.protocol.refusals import EnvelopeRefused
 
 
-def examples_of(x: np.ndarray) -> Examples:
+def examples_of(x: np.ndarray) -> SharedExamples:
     rng = np.random.default_rng(len(x))
     numbers = np.sort(rng.integers(0, 2**40, size=len(x)))
-    return Examples(numbers, rng.integers(0, 2**62, size=len(x)), x)
+    return SharedExamples(numbers, rng.integers(0, 2**62, size=len(x)), x)
 
 
 def packed(count: int, name: bytes, shape: tuple[int, ...], body: bytes) -> bytes:

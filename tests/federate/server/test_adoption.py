@@ -10,6 +10,7 @@ from fedcommons.errors import FederationError
 from fedcommons.federate.protocol import durable
 from fedcommons.federate.server.exchange import MOST_AHEAD
 from fedcommons.federate.server.state import ServerState
+from fedcommons.federate.site.exchange import Exchange
 from fedcommons.federate.site.store import Store
 from tests.federate.tiny import Tiny, die_at, in_child, outcomes, train
 
@@ -31,7 +32,7 @@ def holdings(tiny: Tiny) -> dict:
     found = {}
     for name in tiny.names:
         with tiny.store(name) as store:
-            found[name] = store.holdings()
+            found[name] = store.received.counts()
     return found
 
 
@@ -101,8 +102,8 @@ def test_what_an_exchange_brought_that_went_with_the_state_is_deleted(tiny):
     state.close()
     for name in tiny.names:
         with tiny.store(name) as store:
-            assert {epoch.hex() for epoch, *_ in store._chunks()} <= {commit.epoch}
-            assert store._all("epoch_keys") == []
+            assert {epoch.hex() for epoch, *_ in store.received.rows()} <= {commit.epoch}
+            assert store.database.rows("epoch_keys") == []
 
 
 @pytest.mark.parametrize("members", ["abcd", "bcd"])
@@ -159,7 +160,7 @@ def test_those_who_left_or_withdrew_are_not_missed(tiny):
     tiny.close()
     for name in "cd":
         with tiny.store(name) as store:
-            store.withdraw_all()
+            store.withdrawals.withdraw_everything()
     with tiny.shared() as federation:
         assert federation.commit.present == (True, True, False, False)
 
@@ -190,7 +191,7 @@ def test_one_sites_claim_gives_up_nothing(tiny, liar):
     if liar == "e":
         tiny.data["e"] = tiny.data["d"]
     with tiny.store("d") if liar == "d" else open_new(tiny, "e") as store:
-        store.enter_epoch(2 * MOST_AHEAD if liar == "d" else 5, b"made up", {})
+        store.epochs.enter(2 * MOST_AHEAD if liar == "d" else 5, b"made up", {})
     shutil.rmtree(tiny.state_dir)
     with tiny.shared() as federation:
         assert federation.state.given_up == 0
@@ -246,27 +247,19 @@ def test_an_older_server_does_not_stop_a_site_that_forgot_nothing(tiny, tmp_path
         assert [m.n_examples for m in federation.commit.members] == [4, 6 - 2, 5, 7]
 
 
-def test_the_commit_is_told_to_its_members_alone(tiny):
+def test_the_commit_is_told_to_its_members_alone(tiny, monkeypatch):
     tiny.run(1)
     tiny.close()
     tiny.data["e"] = tiny.data["d"]
     grid = tiny.grid()
     told = {}
-    client = tiny.clients[-1]
-    site_of = client.site
+    offer = Exchange.offer
 
-    def site(context):
-        found = site_of(context)
-        offer = found.offer
+    def noting(exchange, *args, committed, **options):
+        told.setdefault(exchange.site.name, set()).add(bool(committed))
+        return offer(exchange, *args, committed=committed, **options)
 
-        def noting(*args, committed, **options):
-            told.setdefault(found.name, set()).add(bool(committed))
-            return offer(*args, committed=committed, **options)
-
-        found.offer = noting
-        return found
-
-    client.site = site
+    monkeypatch.setattr(Exchange, "offer", noting)
     with tiny.shared(grid, reshare=True):
         pass
     assert told == {**{name: {False, True} for name in "abcd"}, "e": {False}}

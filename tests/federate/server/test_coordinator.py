@@ -9,8 +9,8 @@ import pytest
 from fedcommons.errors import ArgumentError, FederationError
 from fedcommons.federate.protocol import durable
 from fedcommons.federate.server import meeting
+from fedcommons.federate.site.epochs import Epochs
 from fedcommons.federate.site.own_data import SiteData
-from fedcommons.federate.site.store import Store
 from tests.federate.server.agreement import check_unbiased
 from tests.federate.server.trouble import (
     Slow,
@@ -57,12 +57,12 @@ def test_what_cannot_be_is_refused_before_anything_is_written(tiny, option, valu
 
 
 def test_a_claim_to_have_seen_far_more_epochs_is_refused(tiny, monkeypatch):
-    seen = Store.highest_epoch
+    seen = Epochs.highest
 
-    def lies(store):
-        return (2**40, b"") if store.folder.name == "d" else seen(store)
+    def lies(epochs):
+        return (2**40, b"") if epochs.database.folder.name == "d" else seen(epochs)
 
-    monkeypatch.setattr(Store, "highest_epoch", lies)
+    monkeypatch.setattr(Epochs, "highest", lies)
     with pytest.raises(FederationError, match=f"d says that it has seen epoch {2**40}, the others"):
         tiny.run(1)
     tiny.close()

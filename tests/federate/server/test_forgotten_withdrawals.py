@@ -96,4 +96,4 @@ def test_withdrawn_contents_that_are_not_found_in_new_data_are_pointed_out(tiny,
     data = tiny.data["b"]
     tiny.data["b"] = SiteData.from_arrays(data.x.take(np.arange(6)) / 2, data.y, data.shareable)
     tiny.run(1, sharing={"reshare": True})
-    assert "2 of the 2 contents that were withdrawn are not in the data" in caplog.text
+    assert "2 of the 2 examples that were withdrawn are not in the data" in caplog.text

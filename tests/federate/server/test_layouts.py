@@ -11,7 +11,8 @@ from flwr.common.serde import message_to_proto
 
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.example_schema import usual
-from fedcommons.federate.site.own_data import SiteData, load_site_data
+from fedcommons.federate.site.data_files import load_site_data
+from fedcommons.federate.site.own_data import SiteData
 from tests.federate.tiny import (
     Counting,
     Tiny,

@@ -19,7 +19,7 @@ def test_a_site_that_withdraws_everything_leaves(tiny):
     with tiny.shared(grid) as federation:
         train(federation, grid, 2)
         with tiny.store("b") as store:
-            store.withdraw_all()
+            store.withdrawals.withdraw_everything()
         _, notes = train(federation, grid, 4)
         assert set(outcomes(notes[0])) == set("acd")
         assert federation.commit.present == (True, False, True, True)
@@ -27,15 +27,15 @@ def test_a_site_that_withdraws_everything_leaves(tiny):
         identity = federation.commit.members[1].identity
     for name in "acd":
         with tiny.store(name) as store:
-            assert identity not in dict(store.holdings())
+            assert identity not in dict(store.received.counts())
     with tiny.store("b") as store:
-        assert store.holdings() == []
+        assert store.received.counts() == []
 
 
 def test_a_site_that_withdrew_everything_is_heard_in_a_later_run(tiny):
     tiny.run(1)
     with tiny.store("b") as store:
-        store.withdraw_all()
+        store.withdrawals.withdraw_everything()
     grid = tiny.grid()
     with tiny.shared(grid) as federation:
         assert federation.commit.present == (True, False, True, True)
@@ -70,11 +70,11 @@ def test_a_site_that_was_let_go_and_is_there_deletes_what_others_gave_it(tiny):
     tiny.run(1)
     grid = tiny.grid()
     with tiny.store("c") as store:
-        assert store.holdings()
+        assert store.received.counts()
     with tiny.shared(grid, leave=["c"]) as federation:
         train(federation, grid, 2)
     with tiny.store("c") as store:
-        assert store.holdings() == []
+        assert store.received.counts() == []
     assert tiny.events("c", "deleted")
 
 
@@ -90,7 +90,7 @@ def test_who_withdrew_everything_takes_its_leave_without_the_data(tiny):
     tiny.run(1)
     tiny.close()
     with tiny.store("b") as store:
-        store.withdraw_all()
+        store.withdrawals.withdraw_everything()
     grid = tiny.grid()
     del tiny.data["b"]  # its file was removed
     with tiny.shared(grid, n_sites=4) as federation:
@@ -101,10 +101,10 @@ def test_who_was_left_out_of_a_new_exchange_deletes_what_it_holds(tiny):
     tiny.run(1)
     tiny.run(1, grid=tiny.grid(without="d"), sharing={"reshare": True})
     with tiny.store("d") as store:
-        assert store.holdings()
+        assert store.received.counts()
     tiny.run(2)  # it is there again
     with tiny.store("d") as store:
-        assert store.holdings() == []
+        assert store.received.counts() == []
 
 
 def test_who_withdraws_everything_while_it_receives_keeps_nothing(tiny, monkeypatch):
@@ -119,7 +119,7 @@ def test_who_withdraws_everything_while_it_receives_keeps_nothing(tiny, monkeypa
     monkeypatch.setattr(Store, "receive", withdraw_first)
     tiny.run(1)
     with tiny.store("c") as store:
-        assert store.holdings() == []
+        assert store.received.counts() == []
 
 
 def test_what_left_is_deleted_although_no_round_is_left(tiny):
@@ -133,10 +133,10 @@ def test_what_left_is_deleted_although_no_round_is_left(tiny):
     owner = commit.members[3].identity
     for place, site in enumerate("abcd"):
         with tiny.store(site) as store:
-            held = dict(store.holdings())
+            held = dict(store.received.counts())
         assert owner not in held
         if (1, place) in commit.pairs:
             left = set(commit.draw.assigned(1, place).tolist()) - set(commit.withdrawn[1])
             assert held[commit.members[1].identity] == len(left)
     with tiny.store("d") as store:
-        assert store.holdings() == []
+        assert store.received.counts() == []

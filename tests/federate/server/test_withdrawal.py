@@ -46,7 +46,7 @@ def test_withdrawn_examples_are_gone_everywhere(tiny, rows):
         deleted = tiny.events(member.site, "deleted")
         assert sum(entry.examples for entry in deleted) == held
         with tiny.store(member.site) as store:
-            of_b = dict(store.holdings()).get(first.members[1].identity, 0)
+            of_b = dict(store.received.counts()).get(first.members[1].identity, 0)
         assert of_b == (
             first.draw.assigned(1, place).size - held if (1, place) in first.pairs else 0
         )
@@ -147,7 +147,7 @@ def test_an_absent_holder_does_not_count_until_it_has_applied_the_withdrawal(tin
     d = site.site(back.contexts[5])
     assert d.store.commit_record()[0] == federation.commit.digest
     with pytest.raises(CommitRefused):  # and never goes back
-        d.come_under(old.record)
+        d.apply_commit(old.record)
 
 
 def test_memory_is_reset_for_the_holders_of_what_left_alone(tiny):
@@ -215,8 +215,8 @@ def test_what_was_withdrawn_is_not_shared_again(tiny):
         with tiny.store(name) as store:
             shared = [
                 x
-                for sender, _ in store.holdings()
-                for part in store.chunks(bytes.fromhex(federation.commit.epoch), sender)
+                for sender, _ in store.received.counts()
+                for part in store.received.chunks(bytes.fromhex(federation.commit.epoch), sender)
                 for x in part.x
             ]
             withdrawn = tiny.data["b"].x.take(np.array([0]))[0]
@@ -268,7 +268,7 @@ def test_a_holder_deletes_what_was_withdrawn_although_its_own_data_changed(tiny)
         owner = federation.commit.members[0].identity
     assert outcomes(notes[-1])["d"] == "DataChanged"
     with tiny.store("d") as store:
-        assert dict(store.holdings())[owner] == 0
+        assert dict(store.received.counts())[owner] == 0
     assert [entry.peer for entry in tiny.events("d", "deleted")] == [owner]
 
 
@@ -304,13 +304,13 @@ def test_what_a_site_gave_to_an_exchange_that_was_given_up_goes_with_it(tiny, mo
     tiny.close()
     with tiny.store("d") as store:
         owner = store.identity.name
-        store.withdraw_all()
+        store.withdrawals.withdraw_everything()
     with tiny.store("a") as store:
-        assert dict(store.holdings())[owner] > 0
+        assert dict(store.received.counts())[owner] > 0
     tiny.run(2)
     for site in "abc":
         with tiny.store(site) as store:
-            assert owner not in dict(store.holdings())
+            assert owner not in dict(store.received.counts())
         (deleted,) = [e for e in tiny.events(site, "deleted") if e.peer == owner]
         assert (deleted.epoch, deleted.examples > 0) == (2, True)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedcommons import coding
 from fedcommons.federate.protocol.commits import Commit, Member
-from fedcommons.federate.site.holdings import held_by
+from fedcommons.federate.site.holdings import holdings_of
 from fedcommons.placement import Placement
 
 
@@ -94,7 +94,7 @@ def test_every_site_has_its_row_of_the_whole_federation(commit):
     coverage, column_sums = 0.0, np.zeros(len(names))
     for me in np.flatnonzero(commit.present).tolist():
         own = own_of(commit, me)
-        held = held_by(commit, me, own)
+        held = holdings_of(commit, me, own)
         mine = [names.index((me, k)) if k >= 0 else None for k in own.tolist()]
         private = [j for j, (site, number) in enumerate(names) if site == me and number < 0]
         columns = [private.pop(0) if j is None else j for j in mine]
@@ -115,7 +115,7 @@ def test_a_site_alone_holds_its_own_with_full_shares():
         tuple(Member(f"s{i}", f"{i:064x}", 2, 1, "00" * 32) for i in range(2)),
         (True, True), (), ((), ()), (0, 0),
     )  # fmt: skip
-    held = held_by(commit, 0, np.array([0, -1]))
+    held = holdings_of(commit, 0, np.array([0, -1]))
     assert held.shares.tolist() == [1, 1]
     assert held.coverage == 2
     assert held.senders == ()
@@ -124,7 +124,7 @@ def test_a_site_alone_holds_its_own_with_full_shares():
 def test_a_site_without_examples_holds_nothing():
     members = tuple(Member(f"s{i}", f"{i:064x}", 0, 0, "00" * 32) for i in range(2))
     commit = Commit("hospitals", 1, 0, "ab" * 32, 0, 1, members, (True, True), (), ((), ()), (0, 0))
-    held = held_by(commit, 1, np.empty(0, np.int64))
+    held = holdings_of(commit, 1, np.empty(0, np.int64))
     assert held.shares.tolist() == []
     assert held.coverage == 0
 
@@ -135,7 +135,7 @@ def test_a_delivery_that_is_missing_leaves_the_share_with_the_owner():
         "hospitals", 1, 0, "ab" * 32, 0, 1, members, (True, True), ((0, 1),), ((), ()), (0, 0)
     )
     own = np.array([0])
-    assert held_by(commit, 0, own).shares.tolist() == [0.5]
-    assert held_by(commit, 1, own).shares.tolist() == [1, 0.5]
+    assert holdings_of(commit, 0, own).shares.tolist() == [0.5]
+    assert holdings_of(commit, 1, own).shares.tolist() == [1, 0.5]
     without = replace(commit, pairs=())
-    assert held_by(without, 0, own).shares.tolist() == [1]
+    assert holdings_of(without, 0, own).shares.tolist() == [1]

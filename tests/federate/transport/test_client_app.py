@@ -9,8 +9,8 @@ import pytest
 from flwr.clientapp import ClientApp
 
 from fedcommons.errors import ArgumentError, DataError, FederationError, StoreError
-from fedcommons.federate.site import numbering
-from fedcommons.federate.site.own_data import SiteData, load_site_data
+from fedcommons.federate.site.data_files import load_site_data
+from fedcommons.federate.site.own_data import SiteData
 from fedcommons.federate.transport.client_app import attach
 from tests.federate.tiny import N_CLASSES, outcomes, train
 
@@ -137,7 +137,7 @@ def test_a_damaged_copy_of_the_data_is_noticed_and_unpacked_anew(tiny, caplog):
             with tiny.shared(damaged) as federation:
                 _, notes = train(federation, damaged, 2)
             assert outcomes(notes[0])["b"] == "DataError"
-        assert "inputs were unpacked into was damaged" in caplog.text
+        assert "the unpacked copy of its inputs was damaged" in caplog.text
         tiny.close()
         with tiny.shared(whole, reshare=reshare) as federation:
             _, notes = train(federation, whole, 3)
@@ -167,5 +167,5 @@ def test_rows_can_be_withdrawn_as_they_were_offered(tiny, tmp_path):
     np.savez(path, x=x[2:], y=data.y[2:], shareable=data.shareable[2:])
     with tiny.store("b") as store:
         with pytest.raises(StoreError, match="--as-offered goes by the numbers"):
-            numbering.withdraw(store, np.array([0, 1]))
-        assert numbering.withdraw(store, np.array([0, 1]), as_offered=True) == 2
+            store.withdrawals.withdraw(np.array([0, 1]))
+        assert store.withdrawals.withdraw(np.array([0, 1]), as_offered=True) == 2

@@ -46,6 +46,7 @@ STORE = (
 )  # fmt: skip
 GIVEN_UP = ("store.given_up", "server.given_up", "server.dropped")
 OLDER = "store.older"  # of a store that was restored from a backup
+UPGRADED = "store.upgraded"  # killed in tests/federate/site/test_store_upgrade.py
 OPERATOR = ("withdrawn", "withdrew_all")  # reached by the operator's commands, not by messages
 END = ("results", "results", "model", "run")
 SERVER = [
@@ -99,9 +100,9 @@ def operate(tiny: Tiny, name: str) -> None:
     """The commands of the operators: b's and d's."""
     with tiny.store(name) as store:
         if name == "b":
-            store.withdraw(np.array([0, 1]))
+            store.withdrawals.withdraw(np.array([0, 1]))
         else:
-            store.withdraw_all()
+            store.withdrawals.withdraw_everything()
 
 
 def live(tiny: Tiny, make_grid, command=operate) -> Iterator[None]:
@@ -130,9 +131,9 @@ def withdrawn(tiny: Tiny) -> dict[str, set[int]]:
     gone = {}
     for name in tiny.names:
         with tiny.store(name) as store:
-            manifest, fingerprints = store.manifest(), store.withdrawn_fingerprints()
+            manifest, fingerprints = store.manifests.newest(), store.withdrawals.fingerprints()
             rows = {i for i, f in enumerate(manifest.fingerprints) if f.tobytes() in fingerprints}
-            gone[name] = set(range(len(manifest.live))) if store.withdrew_all else rows
+            gone[name] = set(range(len(manifest.live))) if store.withdrawals.everything else rows
     return gone
 
 
@@ -171,7 +172,7 @@ def check_receipts(tiny: Tiny, exchange, commit) -> None:
     assert set(commit.pairs) <= set(receipts)
     for recipient, member in enumerate(commit.members):
         with tiny.store(member.site) as store:
-            held = dict(store.holdings())
+            held = dict(store.received.counts())
             store.check()
         expected = {}
         for sender, to in commit.pairs:
@@ -205,7 +206,7 @@ def recover(tiny: Tiny) -> None:
 
 def names_in_the_source() -> set[str]:
     """The name of every crash point that the code passes."""
-    passing = {"point", "_writing", "write_file", "remove_file", "save_exchange"}
+    passing = {"point", "writing", "write_file", "remove_file", "save_exchange"}
     found = set()
     for path in (Path(fedcommons.__file__).parent / "federate").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -230,7 +231,7 @@ def test_the_matrix_has_every_durable_write(tiny, monkeypatch):
     reached = [point for point in points if point.endswith(":before")]
     assert len(points) == 2 * len(reached)
     names = {point.removesuffix(":before") for point in reached}
-    assert names | {*GIVEN_UP, OLDER} == names_in_the_source()
+    assert names | {*GIVEN_UP, OLDER, UPGRADED} == names_in_the_source()
     assert names == {f"store.{name}" for name in STORE} | {f"server.{name}" for name in SERVER}
     server = [p.removeprefix("server.").removesuffix(":before") for p in reached if "server" in p]
     assert server[: len(SERVER)] == SERVER
@@ -414,8 +415,8 @@ def check_given_up(tiny: Tiny) -> None:
     assert commit.number == 1
     for recipient, member in enumerate(commit.members):
         with tiny.store(member.site) as store:
-            assert {epoch.hex() for epoch, *_ in store._chunks()} <= {commit.epoch}
-            held = sum(n for _, n in store.holdings())
+            assert {epoch.hex() for epoch, *_ in store.received.rows()} <= {commit.epoch}
+            held = sum(n for _, n in store.received.counts())
             store.check()
         given = [commit.draw.assigned(s, r) for s, r in commit.pairs if r == recipient]
         assert held == sum(map(len, given))

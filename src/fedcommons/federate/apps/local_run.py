@@ -1,4 +1,4 @@
-"""A Flower app from its folder, run on the embedded engine."""
+"""Runs a Flower app from its folder on the embedded engine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedcommons.errors import FederationError
 from fedcommons.federate.transport.embedded_grid import EmbeddedGrid, run_embedded
 
 KINDS = ("serverapp", "clientapp")
-EMBEDDED = "embedded"  # the folder of an app's state-dir for runs in one process
+EMBEDDED = "embedded"  # the folder in an app's state-dir for runs in one process
 
 
 def read_app(folder: Path) -> tuple[dict[str, str], dict[str, Any]]:
@@ -32,22 +32,24 @@ def read_app(folder: Path) -> tuple[dict[str, str], dict[str, Any]]:
 
 
 def run_app(folder: Path, n_sites: int, overrides: Mapping[str, Any]) -> EmbeddedGrid:
-    """Run an app in this process, with sites that share the embedded data out among them."""
+    """Run an app in this process; the sites divide the app's data among themselves."""
     components, config = read_app(folder)
     unknown = sorted(set(overrides) - set(config))
     if unknown:
         raise FederationError(
-            f"run config must have the keys {sorted(config)}, got {unknown[0]!r} besides"
+            f"run config must only have the keys {sorted(config)}, got {unknown[0]!r}"
         )
-    if "state-dir" in config and "state-dir" not in overrides:  # real sites have another exchange
+    if (
+        "state-dir" in config and "state-dir" not in overrides
+    ):  # the exchange of real sites is kept apart
         config["state-dir"] = str(Path(str(config["state-dir"])) / EMBEDDED)
     if "wait" in config:
-        config["wait"] = 0  # all sites are there at once, or never
+        config["wait"] = 0  # no site comes later than the others
     config = {**config, "sites": n_sites, **overrides}
     nodes: list[dict[str, Any]] = [
         {"partition-id": k, "num-partitions": n_sites} for k in range(n_sites)
     ]
-    if "state-dir" in config:  # an app that shares; others run as well
+    if "state-dir" in config:  # only an app that shares examples needs stores
         for k, node in enumerate(nodes):
             store = Path(str(config["state-dir"])) / "sites" / f"site-{k}"
             node |= {"site": f"site-{k}", "store": str(store), "peers": "first-use"}

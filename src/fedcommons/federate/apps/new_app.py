@@ -1,4 +1,4 @@
-"""A ready Flower app, written from the template."""
+"""Writes a Flower app that is ready to run, from the template."""
 
 from __future__ import annotations
 
@@ -12,12 +12,17 @@ from string import Template
 from fedcommons.errors import FederationError
 
 FILES = ("pyproject.toml", "README.md", "SITES.md")
-IMPORTED = ("fedcommons", "flwr", "numpy", "torch")  # by an app: it must not hide them
+IMPORTED = (
+    "fedcommons",
+    "flwr",
+    "numpy",
+    "torch",
+)  # by every app, whose own name must not hide them
 MODULES = ("__init__", "server_app", "client_app", "data")
 
 
 def write_app(folder: Path, *, torch: bool = False) -> list[Path]:
-    """Write an app into a folder that is new or empty; the files."""
+    """Write an app into a folder that is new or empty; the paths of its files."""
     folder = folder.resolve()
     package = re.sub(r"\W", "_", folder.name).lower()
     if not re.fullmatch(r"[a-z][a-z0-9_]*", package):
@@ -26,7 +31,7 @@ def write_app(folder: Path, *, torch: bool = False) -> list[Path]:
         )
     if keyword.iskeyword(package) or package in {*sys.stdlib_module_names, *IMPORTED}:
         raise FederationError(
-            f"the folder's name must be no word or module of Python, got {folder.name!r}"
+            f"the folder's name must not be a keyword or a module of Python, got {folder.name!r}"
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise FederationError(f"{folder} must be new or an empty folder")

@@ -1,1 +1,1 @@
-"""Flower on machines: its processes, certificates, the proxy, and a demonstration."""
+"""A real Flower deployment: its processes, its certificates, the proxy, and a demo."""

@@ -1,4 +1,4 @@
-"""What TLS and node authentication need: an authority, server certificates, SuperNode keys."""
+"""Files for TLS and node authentication: an authority, server certificates, SuperNode keys."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOOPBACK = ("localhost", "127.0.0.1")
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Files of a server's side of TLS; only `ca` is given to the sites."""
+    """A server's files for TLS; only `ca` is given to the sites."""
 
     ca: Path
     certificate: Path
@@ -32,10 +32,10 @@ class Tls:
 
 
 def write_tls(folder: Path, hosts: Sequence[str] = ()) -> Tls:
-    """A certificate for these hosts and loopback, by the authority in `folder` or a new one.
+    """Write a certificate for these hosts and loopback, signed by the authority in `folder`.
 
-    `ca.pem` and `ca.key` are the authority, kept for the next certificate; `server.pem` and
-    `server.key` are replaced.
+    The authority is `ca.pem` and `ca.key`; it is made if the folder has none, and kept for later
+    certificates. `server.pem` and `server.key` are replaced.
     """
     names = [_name(host) for host in dict.fromkeys((*hosts, *LOOPBACK))]
     try:
@@ -79,7 +79,7 @@ def _write_tls(folder: Path, names: list[x509.GeneralName]) -> Tls:
 
 
 def write_node_key(path: Path) -> Path:
-    """A SuperNode's P-384 key in OpenSSH format, and beside it the public half: its path."""
+    """Write a SuperNode's P-384 key in OpenSSH format; the path of the public half beside it."""
     if not path.name or path.suffix == ".pub":
         raise ArgumentError(f"the private key's file must not end in .pub, got {str(path)!r}")
     public = path.with_suffix(".pub")
@@ -90,7 +90,9 @@ def write_node_key(path: Path) -> Path:
     try:
         for file in (path, public):
             if os.path.lexists(file):
-                raise FederationError(f"{file} exists already: a SuperNode keeps its key")
+                raise FederationError(
+                    f"{file} exists already: a SuperNode keeps its key, so choose another file"
+                )
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         _write_key(path, key, serialization.PrivateFormat.OpenSSH)
         public.write_bytes(encoded)
@@ -158,7 +160,7 @@ def _write_key(
     key: ec.EllipticCurvePrivateKey,
     form: serialization.PrivateFormat = serialization.PrivateFormat.PKCS8,
 ) -> None:
-    """Readable by its owner alone from the first byte on."""
+    """Write a file that only its owner may read, from the first byte on."""
     encoded = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

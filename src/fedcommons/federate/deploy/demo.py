@@ -1,4 +1,4 @@
-"""A federation to watch on one machine: real processes, and sites that come and go."""
+"""The demo: a federation of real processes on one machine, with sites that come and go."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ OnRound = Callable[[dict[str, Any]], None]
 
 
 def play(out: Path, *, rounds: int, seed: int, say: Say, on_round: OnRound) -> None:
-    """Run the demo; its results are in `out` afterwards, and nothing else is left.
+    """Run the demo; afterwards its results are in `out`, and nothing else is left.
 
-    `say` hears what happens, `on_round` gets each round's record.
+    `say` is told what happens, `on_round` is given the record of each round.
     """
     check_out(out)
     with Deployment() as deployment:
-        say(f"SuperLink is up on {deployment.address}, with TLS by an authority of its own")
+        say(f"SuperLink is up on {deployment.superlink.address}, with its own TLS authority")
         deployment.add_sites(SITES)
-        say(f"{len(SITES)} SuperNodes are in: keys registered, the sites' own keys pinned")
+        say(f"{len(SITES)} SuperNodes are connected, and the sites' keys are pinned")
         app, state = deployment.folder / "digits", deployment.folder / "state"
         write_app(app)
         config = {
@@ -52,11 +52,11 @@ def play(out: Path, *, rounds: int, seed: int, say: Say, on_round: OnRound) -> N
             "seed": seed,
             "deadline": 0.0,
         }
-        run = deployment.start_run(app, config)
-        say("each site has digits of its own; they share a fifth of them, sealed, then train")
+        run = deployment.operator.start_run(app, config)
+        say("each site has its own digits, shares a fifth of them (sealed), and trains")
         try:
             _Watch(deployment, run, state, say, on_round).until_the_end(rounds)
-            ended = deployment.finish_run(run, 60)
+            ended = deployment.operator.finish_run(run, 60)
         except FederationError as error:
             raise FederationError(f"{error}\nlogs: {_keep_logs(deployment, out)}") from None
         folder = next(state.glob("*/run.json"), None)
@@ -70,7 +70,7 @@ def play(out: Path, *, rounds: int, seed: int, say: Say, on_round: OnRound) -> N
 
 
 def check_out(out: Path) -> None:
-    """The results folder must be new, empty, or that of an earlier demo; and can be written."""
+    """The results folder must be writable, and new, empty or that of an earlier demo."""
     try:
         if out.exists() and not (out / MARK).exists() and any(out.iterdir()):
             raise ResultsError(f"out must be new, empty or an earlier demo's folder, got {out}")
@@ -82,7 +82,7 @@ def check_out(out: Path) -> None:
 
 
 def history(state: Path) -> list[dict[str, Any]]:
-    """The rounds so far of the training in a server's folder: its checkpoint is always whole."""
+    """The rounds of training so far, from the checkpoint, which is whole at every moment."""
     path = next(state.glob("*/checkpoint.npz"), None)
     if path is None:
         return []
@@ -98,7 +98,7 @@ class _Watch:
     ) -> None:
         self.deployment, self.run, self.state = deployment, run, state
         self.say, self.on_round = say, on_round
-        self.killed: dict[str, tuple[float, int]] = {}  # when, and the starts it had had
+        self.killed: dict[str, tuple[float, int]] = {}  # when, and how often it had been started
 
     def until_the_end(self, rounds: int) -> None:
         seen, deadline = -1, time.monotonic() + SETUP_SECONDS
@@ -113,7 +113,7 @@ class _Watch:
             if is_over:
                 break
             if time.monotonic() > deadline:
-                raise FederationError(f"nothing happened for a long time after round {seen}")
+                raise FederationError(f"nothing has happened for a long time after round {seen}")
             time.sleep(POLL)
         for site, (_, starts) in self.killed.items():
             refused = self.deployment.nodes[site].supernode.starts - starts
@@ -139,12 +139,14 @@ class _Watch:
             if supernode.starts > starts and supernode.is_up:
                 refused = supernode.starts - starts - 1
                 seconds = time.monotonic() - when
-                self.say(f"{site} is back after {seconds:.0f} s; it was refused {refused} times")
+                self.say(
+                    f"{site} is back after {seconds:.0f} s, having been refused {refused} times"
+                )
                 del self.killed[site]
 
 
 def _keep_logs(deployment: Deployment, out: Path) -> Path:
-    """The processes' logs, where they can be read after everything has ended."""
+    """Copy the processes' logs to a folder that stays."""
     names = (f"{out.name}-logs-{k}" for k in itertools.count(1))
     kept = next(path for path in map(out.with_name, names) if not path.exists())
     shutil.copytree(deployment.logs, kept)

@@ -1,8 +1,8 @@
 """A TLS proxy in front of a SuperLink that lets SuperNodes through and nobody else.
 
 A SuperLink serves SuperNodes (/v1/fleet/) and operators (/v1/control/, /v1/runtime/) on one port,
-and whoever reaches the latter may run code at every site. So the SuperLink listens on loopback, and
-this is what the sites reach.
+and whoever reaches the part for operators may run code at every site. So the SuperLink listens on
+loopback, and the sites connect to this proxy.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TIMEOUT = httpx.Timeout(60.0, connect=10.0)
 
 
 def fleet_only(superlink: str, tls: Tls) -> Starlette:
-    """An app that passes the fleet interface's requests on to a SuperLink, and refuses the rest."""
+    """An app that passes requests to the fleet interface on to a SuperLink, and refuses others."""
     context = ssl.create_default_context(cafile=str(tls.ca))
     client = httpx.AsyncClient(base_url=f"https://{superlink}", verify=context, timeout=TIMEOUT)
 
@@ -75,5 +75,5 @@ def serve(host: str, port: int, superlink: str, tls: Tls) -> None:
             ssl_keyfile=str(tls.key),
             access_log=False,
         )
-    except OSError as error:  # of TLS too
+    except OSError as error:  # also raised by a bad certificate
         raise FederationError(f"{host}:{port} cannot be served: {error}") from None

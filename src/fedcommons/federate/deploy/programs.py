@@ -1,4 +1,4 @@
-"""Flower's own programs: how they are called, and what they answer."""
+"""Flower's programs: how to call them and read what they print."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 from fedcommons.errors import FederationError
 from fedcommons.federate.deploy.certificates import Tls
 
-NODE_IS_UP = "SuperNode ID:"  # printed once the SuperLink has taken the node in
+NODE_IS_UP = "SuperNode ID:"  # printed once the SuperLink has accepted the node
 OFFLINE = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
 }
-PROMPT = {  # a node starts a new process for every message: soon, and compiled once
+PROMPT = {  # a node starts a process for every message: make that quick
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.3",
     "PYTHONDONTWRITEBYTECODE": "",
 }
@@ -26,14 +26,14 @@ THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # many processe
 
 
 def environment(home: Path, given: Mapping[str, str]) -> dict[str, str]:
-    """Flower offline, with a home of its own and this Python's programs found first."""
+    """The environment of an offline Flower with this home, and this Python's programs first."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     own = {"FLWR_HOME": str(home), "PATH": path}
     return {**os.environ, **OFFLINE, **PROMPT, **THREADS, **given, **own}
 
 
 def superlink(host: str, port: int, tls: Tls, database: Path | None) -> list[str]:
-    """The command of a SuperLink that takes in only SuperNodes whose keys it knows."""
+    """The command of a SuperLink that only accepts SuperNodes with registered keys."""
     return [
         _program("flower-superlink"),
         *("--host", host, "--port", str(port)),
@@ -58,12 +58,12 @@ def supernode(
 
 
 def flwr(*arguments: str) -> list[str]:
-    """A command of the operator's."""
+    """The command line of `flwr` with these arguments."""
     return [_program("flwr"), *arguments]
 
 
 def _program(name: str) -> str:
-    """A program of this Python's own environment."""
+    """The path of a program in this Python's environment."""
     path = Path(sys.executable).with_name(name)
     if not path.exists():
         raise FederationError(f"{path} is missing: pip install 'fedcommons[flower]'")
@@ -71,7 +71,7 @@ def _program(name: str) -> str:
 
 
 def pairs(values: Mapping[str, Any]) -> str:
-    """key=value pairs as Flower's command line wants them."""
+    """Pairs key=value in the form that Flower's command line expects."""
     return " ".join(f"{key}={json.dumps(value)}" for key, value in values.items())
 
 

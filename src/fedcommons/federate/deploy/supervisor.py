@@ -1,4 +1,4 @@
-"""A process that is started again whenever it ends: what keeps a SuperNode in the federation."""
+"""A supervisor: it starts a process again whenever it ends, as a SuperNode needs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ POLL = 0.1
 
 
 class Process:
-    """A process in a group of its own, its output appended to a log."""
+    """A process in its own process group, with its output appended to a log."""
 
     def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
         self.log = log
@@ -43,7 +43,7 @@ class Process:
         return self._popen.poll()
 
     def output(self) -> str:
-        """What it printed so far."""
+        """What it has printed so far."""
         with self.log.open("rb") as file:
             file.seek(self._log_start)
             return file.read().decode(errors="replace")
@@ -64,7 +64,7 @@ class Process:
         self.wait(GRACE)
 
     def stop(self, grace: float = GRACE) -> None:
-        """SIGTERM, and SIGKILL for what is still there after the grace."""
+        """SIGTERM, then SIGKILL for what is still running after `grace` seconds."""
         if self.exit_code() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGTERM)
@@ -80,11 +80,11 @@ def signal_group(group: int, number: signal.Signals) -> None:
 def wait_until(
     what: str, is_so: Callable[[], bool], seconds: float, *, poll: float = POLL
 ) -> float:
-    """Poll until it is so: the seconds that it took. Raise if it is not in time."""
+    """Poll until `is_so()`; the seconds that it took. Raise if it takes too long."""
     start = time.monotonic()
     while not is_so():
         if time.monotonic() - start > seconds:
-            raise FederationError(f"{what}: not within {seconds:g} s")
+            raise FederationError(f"{what}: not ready within {seconds:g} s")
         time.sleep(poll)
     return time.monotonic() - start
 
@@ -92,9 +92,9 @@ def wait_until(
 class Supervisor:
     """Keeps a process running until it is told to stop.
 
-    A SuperNode that was killed is refused by its SuperLink for up to a minute and ends at once
-    each time; it is simply started again, with longer and longer pauses up to `LONGEST_PAUSE`.
-    `is_up` is a text in its output that says that it is in.
+    A SuperLink refuses a SuperNode for up to a minute after it was killed, and the SuperNode then
+    ends at once. So it is started again and again, with growing pauses up to `LONGEST_PAUSE`.
+    `is_up` is the text that it prints once it is accepted.
     """
 
     def __init__(
@@ -108,14 +108,14 @@ class Supervisor:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start it, and keep it running from now on."""
+        """Start the process, and keep it running from now on."""
         if self._thread is None:
             self._wanted = True
             self._thread = threading.Thread(target=self._keep_running, daemon=True)
             self._thread.start()
 
     def stop(self, grace: float = GRACE) -> None:
-        """Ask the process to end and do not start it again."""
+        """Ask the process to end, and do not start it again."""
         with self._changed:
             self._wanted = False
             self._changed.notify_all()
@@ -127,7 +127,7 @@ class Supervisor:
             self._thread = None
 
     def kill(self) -> None:
-        """Kill the process; the supervisor then does its work."""
+        """Kill the process; it is then started again."""
         if self.process is not None:
             self.process.kill()
 
@@ -150,7 +150,7 @@ class Supervisor:
                 self.starts += 1
             while process.wait(1.0) is None:
                 pass
-            process.kill()  # what it started does not outlive it
+            process.kill()  # and with it what it started
             pause = FIRST_PAUSE if process.has_printed(self._is_up_text) else pause * 2
             with self._changed:
                 if self._wanted:

@@ -1,1 +1,1 @@
-"""What the parties of a federation say to each other, and how it is sealed, signed and checked."""
+"""What the parties of a federation exchange, and how it is sealed, signed and checked."""

@@ -1,4 +1,4 @@
-"""A commit: who holds what from now on, and which share each holder has."""
+"""The commit: the record of who holds which examples from now on, and by which code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fedcommons.federate.protocol.refusals import MalformedRecord
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A site as a commit names it."""
+    """A site as it is listed in a commit."""
 
     site: str
     identity: str
@@ -38,16 +38,16 @@ class Member:
 
 @dataclass(frozen=True)
 class Commit(Agreed):
-    """Who holds what from now on, and which share each holder has: the record that all train by.
+    """Who holds which examples, and by which code they share them; all sites train by this record.
 
     Attributes:
         number, serial: the epoch, and how often it was committed anew.
         epoch: the digest of the epoch's record, in hexadecimal.
-        members: the roster, in the order of names; `present` are those still with it.
-        pairs: (sender, recipient), by place in the roster: deliveries that have receipts.
-        withdrawn: for each site the share numbers that it withdrew, sorted.
-        withdrawn_private: for each site how many of its unshared examples it withdrew.
-        code, straggler_prob, owner_share: the code, and p_i or w_i where it uses them.
+        members, present: the roster in the order of names, and which of these sites have not left.
+        pairs: (sender, recipient), places in the roster: deliveries for which there is a receipt.
+        withdrawn: the share numbers that each site withdrew, sorted.
+        withdrawn_private: how many unshared examples each site withdrew.
+        code, straggler_prob, owner_share: the code, and the p_i or w_i that it uses, if any.
     """
 
     federation: str
@@ -87,11 +87,11 @@ class Commit(Agreed):
         )
 
     def anew(self, **changes: Any) -> Commit:
-        """The next commit of this epoch, with what changed."""
+        """The next commit of this epoch, with these changes."""
         return replace(self, serial=self.serial + 1, **changes)
 
     def without(self, leaving: int) -> Commit:
-        """The next commit, after a site left for good: with it go its examples and its copies."""
+        """The next commit after a site left for good: its examples and its copies are gone."""
         return self.anew(
             present=tuple(here and i != leaving for i, here in enumerate(self.present)),
             pairs=tuple(pair for pair in self.pairs if leaving not in pair),
@@ -103,11 +103,11 @@ class Commit(Agreed):
 
     @property
     def facts(self) -> tuple[object, ...]:
-        """What all commits of an epoch have in common."""
+        """What is the same in all commits of an epoch."""
         return self.federation, self.number, self.epoch, self.seed, self.copies, self.members
 
     def may_follow(self, earlier: Commit) -> bool:
-        """Whether it can be a later commit of the same epoch: nothing that went comes back."""
+        """Whether this can be a later commit of the same epoch: nothing that left is back."""
         return (
             self.facts == earlier.facts
             and self.serial > earlier.serial
@@ -128,12 +128,12 @@ class Commit(Agreed):
 
     @property
     def members_present(self) -> list[Member]:
-        """Those that are still with it."""
+        """The members that have not left."""
         return [member for member, here in zip(self.members, self.present, strict=True) if here]
 
     @cached_property
     def n_examples(self) -> int:
-        """M: the examples that are trained on."""
+        """M, the number of examples that are trained on."""
         return sum(
             member.n_examples - len(self.withdrawn[i]) - self.withdrawn_private[i]
             for i, member in enumerate(self.members)
@@ -141,7 +141,7 @@ class Commit(Agreed):
         )
 
     def index(self, identity: str) -> int | None:
-        """The site's place in the roster; None if it has none or left."""
+        """The site's place in the roster; None if it is not listed or has left."""
         for place, member in enumerate(self.members):
             if member.identity == identity:
                 return place if self.present[place] else None
@@ -211,16 +211,18 @@ class Commit(Agreed):
             (getattr(commit, field) is None) == (commit.code == code)
             for code, field in needed.items()
         ):
-            raise MalformedRecord("commit: the code must be known and come with what it needs")
+            raise MalformedRecord(
+                "commit: the code must be known, with exactly the numbers that it needs"
+            )
         return commit
 
 
 def _member(entry: object) -> Member:
     if not (isinstance(entry, list) and len(entry) == 5):
-        raise MalformedRecord("commit: members must have five fields")
+        raise MalformedRecord("commit: a member must have five fields")
     site, identity, n_examples, n_shareable, manifest = entry
     if not isinstance(site, str) or not NAME.fullmatch(site):
-        raise MalformedRecord("commit: a site must have a name")
+        raise MalformedRecord("commit: a site must have a valid name")
     n_examples = integer_of(n_examples, "commit: n_examples", high=MOST_EXAMPLES)
     return Member(
         site,

@@ -1,9 +1,9 @@
-"""Who gets a copy: every party draws it for itself from the epoch's seed.
+"""The draw: who gets a copy of which example. Every party computes it from the epoch's seed.
 
 A site's shareable examples have share numbers 0, 1, ...; each goes to a uniformly random d-subset
-of the other sites. The subsets are drawn in blocks of share numbers, each block from a stream named
-by the seed, the sender and the block, so that anybody can look up any part of the table. The sender
-is named by its name, to which its key is pinned: the draw does not change with the keys.
+of the other sites. The subsets are drawn in blocks of share numbers, and each block has a random
+stream of its own, named by the seed, the sender and the block. So every party can look up any part
+of the table. Streams use the sender's name and not its key, so new keys do not change the draw.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ BLOCK = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """The table of randomised sharing, drawn where it is needed.
+    """The table of randomised sharing, of which only the parts that are asked for are drawn.
 
     Attributes:
         seed, copies: the epoch's seed and d.
-        sites, n_shareable: the name and the number of each site, in the order of the roster.
+        sites, n_shareable: each site's name and number of shareable examples, in roster order.
     """
 
     seed: int
@@ -36,7 +36,7 @@ class Draw:
     n_shareable: tuple[int, ...]
 
     def recipients(self, sender: int, start: int, stop: int) -> npt.NDArray[np.int32]:
-        """Of the share numbers start, ..., stop-1: (numbers, d) places in the roster, sorted."""
+        """Who gets each share number in [start, stop): (numbers, d) places, sorted."""
         parts = [np.empty((0, self.copies), np.int32)]
         for block in range(start // BLOCK, -(-stop // BLOCK)):
             first = block * BLOCK
@@ -45,7 +45,7 @@ class Draw:
         return np.concatenate(parts)
 
     def recipients_of(self, sender: int, numbers: IntArray) -> npt.NDArray[np.int32]:
-        """Of these share numbers, ascending: (numbers, d) places in the roster, sorted."""
+        """Who gets each of these ascending share numbers: (numbers, d) places, sorted."""
         out = np.empty((len(numbers), self.copies), np.int32)
         for block in np.unique(numbers // BLOCK).tolist():
             here = slice(*np.searchsorted(numbers, [block * BLOCK, (block + 1) * BLOCK]))

@@ -1,8 +1,8 @@
-"""Writes that survive the death of the process at any instant, readable by their owner alone.
+"""Writes that are whole even if the process is killed; only their owner may read them.
 
-Every durable write of every party passes a named point before and after it takes effect, so that
-a rehearsal can kill the process exactly there: FEDCOMMONS_CRASH_AT=store.received:after. With
-FEDCOMMONS_CRASH_ONCE=FILE it dies only while there is no such file, and leaves it.
+Every durable write of every party passes a named crash point before and after it takes effect, so
+that a test or a rehearsal can kill the process there: FEDCOMMONS_CRASH_AT=store.received:after.
+With FEDCOMMONS_CRASH_ONCE=FILE it is killed only if FILE does not exist, and FILE is made.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ reached: Callable[[str], None] = _die_where_asked
 
 @contextlib.contextmanager
 def point(name: str) -> Iterator[None]:
-    """Around the one step that makes a write durable."""
+    """Wraps the one step that makes a write durable."""
     reached(f"{name}:before")
     yield
     reached(f"{name}:after")
 
 
 def write_file(path: Path, content: bytes | memoryview, name: str) -> None:
-    """Replace a file whole or not at all; after the return it is on the disk."""
+    """Replace a file as a whole or not at all; it is on the disk when this returns."""
     temporary = path.with_name(f".{path.name}.part")
     with _naming(path, "written"):
         try:
@@ -59,17 +59,29 @@ def write_file(path: Path, content: bytes | memoryview, name: str) -> None:
             raise
 
 
+def move_into_place(part: Path, path: Path) -> None:
+    """Rename a file that was written under another name; it is on the disk when this returns.
+
+    It has no crash point: it is meant for files that are only a precaution.
+    """
+    with _naming(path, "written"):
+        with part.open("rb") as file:
+            os.fsync(file.fileno())
+        part.replace(path)
+        _sync_folder(path.parent)
+
+
 def remove_file(path: Path, name: str) -> None:
-    """After the return the file is gone from the disk."""
+    """Remove a file; it is gone from the disk when this returns."""
     with _naming(path, "removed"), point(name):
         path.unlink(missing_ok=True)
         _sync_folder(path.parent)
 
 
 def make_folder(path: Path) -> None:
-    """A folder that is on the disk after the return: so are files written into it.
+    """Make a folder that is on the disk when this returns, so files in it can be too.
 
-    One that is there already stays as it is, with whoever may read it.
+    An existing folder is left as it is, permissions included.
     """
     if not path.is_dir():
         with _naming(path, "made"):
@@ -79,7 +91,7 @@ def make_folder(path: Path) -> None:
 
 @contextlib.contextmanager
 def _naming(path: Path, what: str) -> Iterator[None]:
-    """What the system refuses, as an error that says where: a full disk, for one."""
+    """Turn an error of the system (a full disk, say) into one that names the path."""
     try:
         yield
     except OSError as error:
@@ -95,7 +107,7 @@ def _sync_folder(path: Path) -> None:
 
 
 class Lock:
-    """Holds a folder for this process alone; it ends with the process, however that ends."""
+    """Reserves a folder for this process until it ends, however it ends."""
 
     def __init__(self, folder: Path) -> None:
         try:

@@ -1,10 +1,11 @@
-"""Sealed envelopes: what the server routes and cannot read.
+"""Sealed envelopes, which the server routes but cannot read.
 
-An envelope is HPKE-sealed to the recipient's key of the epoch, with federation, epoch, sender,
-recipient and chunk i of n as its context, and signed by the sender (HPKE alone would let anybody
-write to the recipient). What is signed is the context, the encapsulated key, the authentication tag
-and the length: nobody but the sender and the recipient has the key under which the tag is right, so
-no other content passes, and 16 MB need not be hashed twice.
+An envelope is sealed with HPKE to the recipient's key of the epoch. Its context is the federation,
+the epoch, the sender, the recipient, and the chunk's number out of how many. The sender signs it,
+since with HPKE alone anybody could write to the recipient. The signature covers the context, HPKE's
+encapsulated key and authentication tag, and the length, but not the content: only the sender and
+the recipient have the key that the tag depends on, so the tag vouches for the content, and 16 MB
+need not be hashed twice.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_128_GCM)
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What an envelope is bound to: it opens nowhere else.
+    """What an envelope is bound to; it cannot be opened in any other context.
 
     Attributes:
         federation, epoch: the digests of the federation's name and of the epoch's record.
         sender, recipient: public identity keys.
-        chunk, n_chunks: chunk i of n of this sender.
+        chunk, n_chunks: the chunk's number, and how many chunks this sender has.
     """
 
     federation: bytes
@@ -56,18 +57,18 @@ def federation_digest(name: str) -> bytes:
 
 
 def seal(content: bytes, context: Context, *, to_key: bytes, sender: Identity) -> bytes:
-    """Seal the content to the recipient's key of the epoch and sign it; refuse a bad key."""
+    """Seal the content to the recipient's key of the epoch, and sign it; refuse an unusable key."""
     head = context.encode()
     try:
         sealed = SUITE.encrypt(content, X25519PublicKey.from_public_bytes(to_key), info=head)
-    except ValueError:  # a point of small order: everybody would know the shared secret
-        raise EnvelopeRefused("the recipient's key is not one that can be sealed to") from None
+    except ValueError:  # a point of small order, with which everybody would know the shared secret
+        raise EnvelopeRefused("the recipient's key cannot be used for sealing") from None
     signature = sender.sign("envelope", _signed_part(head, sealed))
     return b"".join((MAGIC, signature, head, sealed))
 
 
 def peek(data: bytes) -> Context:
-    """The context that an envelope claims, unverified."""
+    """The context that an envelope claims to have; nothing is verified."""
     start = len(MAGIC) + 64
     if len(data) < start + CONTEXT.size + OVERHEAD or data[: len(MAGIC)] != MAGIC:
         raise EnvelopeRefused("an envelope must have a header")
@@ -84,7 +85,7 @@ def unseal(
     key: bytes,
     largest: int,
 ) -> tuple[Context, bytes]:
-    """Open an envelope that is for this recipient and epoch from one of the senders, or refuse.
+    """Open an envelope if it is for this recipient and epoch, and from one of the senders.
 
     `key` is the recipient's private key of the epoch and `largest` the longest content expected.
     """

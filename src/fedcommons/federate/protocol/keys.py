@@ -1,4 +1,4 @@
-"""Who a site is: an Ed25519 key that it keeps for good, and an X25519 key for every epoch."""
+"""A site's keys: an Ed25519 key as its permanent identity, and an X25519 key for every epoch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A site's signing key. Flower's node id is not an identity: it may change at a restart."""
+    """A site's signing key. It is the identity, since Flower's node id may change at a restart."""
 
     private: bytes = field(repr=False)
 
@@ -26,7 +26,7 @@ class Identity:
 
     @property
     def name(self) -> str:
-        """The public key in hexadecimal, 64 digits: how records and pinned keys spell it."""
+        """The public key as 64 hexadecimal digits, as it is written in records and pinned keys."""
         return self.public.hex()
 
     @property
@@ -34,7 +34,7 @@ class Identity:
         return Ed25519PrivateKey.from_private_bytes(self.private)
 
     def sign(self, purpose: str, content: bytes) -> bytes:
-        """A signature for one purpose: it cannot pass for another kind of statement."""
+        """A signature for one purpose; it is not valid for a statement of another kind."""
         return self._key.sign(_statement(purpose, content))
 
     def secret(self, purpose: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Examples as bytes: what goes into an envelope. No pickle, every length checked."""
+"""Examples as bytes, as they go into an envelope: no pickle, every length checked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DTYPES = {str(np.dtype(kind)): np.dtype(kind).newbyteorder("<") for kind in "?bB
 
 
 @dataclass(frozen=True, slots=True)
-class Examples:
+class SharedExamples:
     """Some of a site's shareable examples: their share numbers, labels and inputs."""
 
     numbers: IntArray
@@ -29,11 +29,11 @@ class Examples:
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def select(self, rows: npt.NDArray[Any]) -> Examples:
-        return Examples(self.numbers[rows], self.y[rows], self.x[rows])
+    def select(self, rows: npt.NDArray[Any]) -> SharedExamples:
+        return SharedExamples(self.numbers[rows], self.y[rows], self.x[rows])
 
     def pack(self) -> bytes:
-        """Header (count, dtype, shape of an example), numbers, labels, inputs."""
+        """A header (count, dtype, shape of an example), then share numbers, labels and inputs."""
         shape = self.x.shape[1:]
         dtype = DTYPES[str(self.x.dtype)]
         return b"".join(
@@ -47,8 +47,8 @@ class Examples:
         )
 
 
-def unpack(data: bytes) -> Examples:
-    """What `pack` wrote, or a refusal: nothing is believed that the length does not bear out."""
+def unpack(data: bytes) -> SharedExamples:
+    """Read what `pack` wrote; refuse bytes whose length does not fit their header."""
     if len(data) < HEAD.size:
         raise EnvelopeRefused("a packed chunk must have a header")
     magic, n, name, n_dims = HEAD.unpack_from(data)
@@ -64,9 +64,9 @@ def unpack(data: bytes) -> Examples:
         raise EnvelopeRefused("a packed boolean must be 0 or 1")
     try:
         x = np.frombuffer(data, dtype, size, at + 16 * n).reshape(n, *shape)
-    except ValueError:  # no examples, of a shape that no array can have
+    except ValueError:  # without examples the length does not limit the shape
         raise EnvelopeRefused("a packed chunk must have a shape that an array can have") from None
-    return Examples(
+    return SharedExamples(
         np.frombuffer(data, "<i8", n, at).astype(np.int64),
         np.frombuffer(data, "<i8", n, at + 8 * n).astype(np.int64),
         x,

@@ -1,4 +1,4 @@
-"""Receipts: a recipient's signed word of what it has."""
+"""Receipts: a recipient's signed statement of what it received."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedcommons.federate.protocol.records import Epoch, encode
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """A recipient's signed word that it has all that the draw gives it of one sender."""
+    """A recipient's signed statement that it has all that the draw gives it from one sender."""
 
     sender: str
     recipient: str
@@ -20,7 +20,7 @@ class Receipt:
     signature: bytes
 
     def is_signed(self, epoch: Epoch) -> bool:
-        """Whether its recipient signed it, for exactly what the epoch's draw gives it."""
+        """Whether the recipient signed it, for exactly what the epoch's draw gives it."""
         place = {site.identity: i for i, site in enumerate(epoch.sites)}
         return (
             self.sender in place
@@ -30,7 +30,7 @@ class Receipt:
         )
 
     def is_signed_under(self, epoch: bytes) -> bool:
-        """Whether its recipient signed it under the epoch of this digest, whatever it says."""
+        """Whether the recipient signed it for the epoch with this digest, whatever the number."""
         try:
             content = receipt_content(epoch, self.sender, self.recipient, self.examples)
             return is_signed(bytes.fromhex(self.recipient), "receipt", content, self.signature)

@@ -1,7 +1,7 @@
-"""The records that parties exchange and keep: an offer, an epoch, a commit.
+"""The records that parties exchange and keep: offers and epochs. Commits are in `commits`.
 
 All are canonical JSON (sorted keys, no spaces), so that a digest names a record and a signature
-covers it. Reading one checks every field: what comes from elsewhere is not trusted.
+covers it. Every field is checked when a record is read, since it comes from elsewhere.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from fedcommons.federate.protocol.refusals import MalformedRecord, RosterRefused
 
 LARGEST = 2**63 - 1
 MOST_SITES = 10_000
-MOST_EXAMPLES = 2**30  # of a site: what a claim makes others draw is bounded
+MOST_EXAMPLES = 2**30  # of a site; others draw for as many as it claims
 MOST_BYTES = 64 << 20  # of a record
-SMALLEST_ROW = 17  # number, label and one byte
+SMALLEST_ROW = 17  # share number, label and one byte of inputs
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -39,7 +39,7 @@ def digest(record: bytes) -> bytes:
 
 
 class Reader:
-    """The fields of a record, each checked as it is taken."""
+    """Reads the fields of a record, and checks each."""
 
     def __init__(self, record: bytes, what: str) -> None:
         self.what = what
@@ -105,15 +105,15 @@ def hexadecimal_of(value: object, n_bytes: int, what: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a site says of itself, for one run and node.
+    """What a site says about itself, for one run and node.
 
     Attributes:
         site, identity: its name, and its public key in hexadecimal.
-        key: its X25519 key for the epoch that may follow; empty if none was asked for.
-        n_examples, n_shareable, row_bytes: how much it has. No labels.
-        layout: the type and shape of one example; empty if it cannot tell.
-        columns: the digest of its features' names; empty if they have none.
-        manifest: the digest of what its rows were when they were numbered.
+        key: its X25519 key for an epoch that may follow; empty if none was asked for.
+        n_examples, n_shareable, row_bytes: how much it has, and the size of an example.
+        layout: the type and shape of one example; empty if it has none.
+        columns: the digest of its features' names; empty if they have no names.
+        manifest: the digest of its rows as they were numbered.
         highest_epoch: the highest epoch that it has seen.
         commit: the digest of the commit that it is under; empty if none.
     """
@@ -180,7 +180,7 @@ class SignedOffer:
 
 
 class OnRoster(Protocol):
-    """A site as a roster names it."""
+    """A site as it is listed in a roster."""
 
     @property
     def site(self) -> str: ...
@@ -193,7 +193,7 @@ class OnRoster(Protocol):
 
 
 class Agreed(ABC):
-    """A record that all sites go by: it names a roster, and who gets a copy of what."""
+    """A record that all sites follow: it has a roster, and says who gets a copy of what."""
 
     seed: int
     copies: int
@@ -223,18 +223,18 @@ class Agreed(ABC):
         )
 
     def check_roster(self) -> None:
-        """Whether the roster can be one, for this many copies."""
+        """Refuse a roster that is unsorted, repeats a site, or is too small for the copies."""
         names = [site.site for site in self.roster]
         n = len(names)
         if names != sorted(set(names)) or len({site.identity for site in self.roster}) != n:
-            raise RosterRefused("the roster must have each name and each key once, in order")
+            raise RosterRefused("the roster must have each name and each key once, sorted by name")
         if n < 2 or self.copies >= n:
-            raise RosterRefused("copies must be below the number of sites, of which two are needed")
+            raise RosterRefused("there must be two sites or more, and fewer copies than sites")
 
 
 @dataclass(frozen=True)
 class Epoch(Agreed):
-    """What an exchange goes by: the seed of the draw, d, and who takes part with which keys."""
+    """The record that an exchange follows: the draw's seed, d, and who takes part."""
 
     federation: str
     number: int
@@ -256,7 +256,7 @@ class Epoch(Agreed):
 
     @classmethod
     def decode(cls, record: bytes) -> Epoch:
-        """Check everything but who the sites may be: that is for the reader's pinned keys."""
+        """Check all but the sites' identities, which the reader compares with pinned keys."""
         read = Reader(record, "epoch")
         epoch = cls(
             read.text("federation"),
@@ -268,7 +268,7 @@ class Epoch(Agreed):
         read.end()
         epoch.check_roster()
         if any(s.federation != epoch.federation or not s.key for s in epoch.sites):
-            raise RosterRefused("the roster must hold offers to this federation, with keys")
+            raise RosterRefused("the roster must consist of offers to this federation, with keys")
         return epoch
 
     @cached_property

@@ -1,10 +1,10 @@
-"""What a party declines to do. Only the name of the class ever crosses the wire."""
+"""Why a party refuses something. Only the name of the class ever crosses the wire."""
 
 from fedcommons.errors import FederationError
 
 
 class Refusal(FederationError):  # noqa: N818 (its name is what others read)
-    """Something that was asked or sent is not acceptable."""
+    """Something that was asked for or sent is refused."""
 
 
 class MalformedRecord(Refusal):
@@ -16,31 +16,31 @@ class WrongFederation(Refusal):
 
 
 class PeersNotPinned(Refusal):
-    """The site has neither its peers' keys nor leave to trust them on first use."""
+    """The site has no pinned keys of its peers, and may not trust them on first use."""
 
 
 class RosterRefused(Refusal):
-    """The roster names a key that is not its site's, or is not signed by whom it names."""
+    """The roster lists a wrong key for a site, or an offer that its site did not sign."""
 
 
 class LayoutRefused(Refusal):
-    """A site's examples have another type, shape or columns than this site's."""
+    """A site's examples differ from this site's in type, shape or columns."""
 
 
 class EpochRefused(Refusal):
-    """An epoch that does not increase, or that the site never offered a key for."""
+    """An epoch that is not new, or for which the site never offered a key."""
 
 
 class EnvelopeRefused(Refusal):
-    """An envelope that is damaged, forged, or not for this recipient and epoch."""
+    """An envelope that is damaged or forged, or meant for another recipient or epoch."""
 
 
 class CommitRefused(Refusal):
-    """A commit that does not follow from what the site knows."""
+    """A commit that contradicts what the site knows."""
 
 
 class DataChanged(Refusal):
-    """The site's data are not those that it offered: a new epoch is needed."""
+    """The site's data are not those that it offered, so a new epoch is needed."""
 
 
 class SiteWithdrew(Refusal):
@@ -48,11 +48,11 @@ class SiteWithdrew(Refusal):
 
 
 class StoreIsOlder(Refusal):
-    """The site's store does not know of all that the site withdrew."""
+    """The site's store does not know of all that the site withdrew: an old backup, perhaps."""
 
 
 class LocalStepsIgnored(Refusal):
-    """The training function returned a gradient where several steps or batches were asked for."""
+    """The training function returned a gradient, but several steps or batches were asked for."""
 
 
 class AnswerRefused(Refusal):

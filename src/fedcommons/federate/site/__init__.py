@@ -1,1 +1,1 @@
-"""One site's side: its data, its store, what it sends, accepts and holds."""
+"""A site's side of the federation: its data and store, and what it sends, accepts and holds."""

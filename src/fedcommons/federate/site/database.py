@@ -1,4 +1,4 @@
-"""A site's database: transactions that last, rows that carry a digest, deletion that overwrites."""
+"""A site's database: durable transactions, rows with a digest, deletion that overwrites."""
 
 from __future__ import annotations
 
@@ -14,72 +14,34 @@ from typing import Any
 
 from fedcommons.errors import StoreError
 from fedcommons.federate.protocol import durable, keys
+from fedcommons.federate.site import store_format
 
 logger = logging.getLogger(__name__)
 
 FILE = "store.sqlite3"
-VERSION = 2
-APPLICATION = 0x46434F4D  # "FCOM"
-BUSY_SECONDS = 30  # that another process may write for
+BUSY_SECONDS = 30  # how long another process may be writing
 WIPE_MILLISECONDS = 200
-
-SCHEMA = """
-CREATE TABLE about (name TEXT PRIMARY KEY, value BLOB NOT NULL, seal BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE peers (
-    site TEXT PRIMARY KEY, identity TEXT NOT NULL, seal BLOB NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE manifest (
-    id INTEGER PRIMARY KEY, stamp TEXT NOT NULL, content BLOB NOT NULL,
-    digest BLOB NOT NULL, live BLOB NOT NULL, shareable BLOB NOT NULL, fingerprints BLOB NOT NULL,
-    seal BLOB NOT NULL
-);
-CREATE TABLE epoch_keys (
-    id INTEGER PRIMARY KEY, public BLOB NOT NULL, private BLOB NOT NULL, seal BLOB NOT NULL
-);
-CREATE TABLE epochs (
-    number INTEGER PRIMARY KEY, digest BLOB NOT NULL, record BLOB NOT NULL, seal BLOB NOT NULL
-);
-CREATE TABLE received (
-    epoch BLOB NOT NULL, sender TEXT NOT NULL, chunk INTEGER NOT NULL, n INTEGER NOT NULL,
-    digest BLOB NOT NULL, original BLOB NOT NULL, seal BLOB NOT NULL, content BLOB NOT NULL,
-    PRIMARY KEY (epoch, sender, chunk)
-);
-CREATE TABLE commits (
-    id INTEGER PRIMARY KEY CHECK (id = 1), digest BLOB NOT NULL, record BLOB NOT NULL,
-    seal BLOB NOT NULL
-);
-CREATE TABLE withdrawals (
-    fingerprint BLOB PRIMARY KEY, row INTEGER NOT NULL, seal BLOB NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE ledger (
-    entry INTEGER PRIMARY KEY, time REAL NOT NULL, event TEXT NOT NULL, epoch INTEGER NOT NULL,
-    peer TEXT NOT NULL, chunk INTEGER NOT NULL, examples INTEGER NOT NULL, size INTEGER NOT NULL,
-    evidence BLOB NOT NULL, chain BLOB NOT NULL
-);
-CREATE UNIQUE INDEX once ON ledger (event, epoch, peer, chunk, evidence);
-CREATE TRIGGER no_update BEFORE UPDATE ON ledger
-    BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
-CREATE TRIGGER no_delete BEFORE DELETE ON ledger
-    BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
-CREATE TRIGGER no_replace BEFORE INSERT ON ledger
-    WHEN NEW.entry <= (SELECT MAX(entry) FROM ledger)
-    BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
-"""
-STATE = ("about", "peers", "manifest", "epoch_keys", "epochs", "commits", "withdrawals", "ledger")
+SETTINGS = (
+    "journal_mode = WAL",
+    "synchronous = FULL",
+    "secure_delete = ON",
+    "temp_store = MEMORY",
+    "cell_size_check = ON",
+)
 
 
 class Database:
-    """The database of a store, opened; made if it is new and `create` says so."""
+    """The opened database of a store. A new one is made only with `create`."""
 
     def __init__(self, folder: Path, *, create: bool = False) -> None:
         self.folder = folder
-        path = folder / FILE
-        if not path.exists():
+        self.path = folder / FILE
+        if not self.path.exists():
             if not create:
                 raise StoreError(f"{folder} is not a site's store: {FILE} is missing")
-            self._make_file(path)
+            self._make_file()
         try:
-            self._db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
+            self._db = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
         except sqlite3.Error as error:
             raise StoreError(f"store {folder} cannot be opened: {error}") from None
         self._known: dict[str, tuple[tuple[int, int] | None, list[tuple[Any, ...]]]] = {}
@@ -90,141 +52,127 @@ class Database:
             self.close()
             raise
 
-    def _make_file(self, path: Path) -> None:
-        """An empty file that nobody else may read, in a folder of its own nobody else may enter."""
+    def _make_file(self) -> None:
+        """An empty file that only its owner may read; so is its folder if nothing else is in it."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if not any(self.folder.iterdir()):  # one with other things in it stays as it is
+            if not any(self.folder.iterdir()):
                 self.folder.chmod(0o700)
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
         except OSError as error:
             raise StoreError(f"store {self.folder} cannot be made: {error}") from None
 
     def _prepare(self, create: bool) -> None:
-        if self._run("PRAGMA application_id") == [(0,)]:
+        if self.run("PRAGMA application_id") == [(0,)]:
             self._create(create)
-        if self._run("PRAGMA application_id") != [(APPLICATION,)]:
-            raise StoreError(f"{self.folder / FILE} was not made by fedcommons")
-        ((version,),) = self._run("PRAGMA user_version")
-        if version != VERSION:
-            raise StoreError(f"store {self.folder} must have version {VERSION}, got {version}")
-        for setting in (
-            "journal_mode = WAL",
-            "synchronous = FULL",
-            "secure_delete = ON",
-            "temp_store = MEMORY",
-            "cell_size_check = ON",
-        ):
-            self._run(f"PRAGMA {setting}")
-        for table in STATE:
-            self._check_structure(f"quick_check({table})")
-        self._wipe()  # a process that was killed may have left something
+        if self.run("PRAGMA application_id") != [(store_format.APPLICATION,)]:
+            raise StoreError(f"{self.path} was not made by fedcommons")
+        store_format.check_version(self.folder, self.version)
+        for setting in SETTINGS:
+            self.run(f"PRAGMA {setting}")
 
     def _create(self, create: bool) -> None:
-        """The tables and an identity, all or nothing; another process may do it at this moment."""
-        with self._writing("store.created"):
-            if self._run("PRAGMA application_id") != [(0,)]:
+        """The tables and an identity, all or nothing; another process may be doing the same."""
+        with self.writing("store.created"):
+            if self.run("PRAGMA application_id") != [(0,)]:
                 return
-            if not create or self._run("SELECT name FROM sqlite_master"):
-                raise StoreError(f"{self.folder / FILE} was not made by fedcommons")
-            for statement in _statements(SCHEMA):
-                self._run(statement)
-            self._set("identity", keys.Identity.create().private)
-            self._run(f"PRAGMA application_id = {APPLICATION}")
-            self._run(f"PRAGMA user_version = {VERSION}")
+            if not create or self.run("SELECT name FROM sqlite_master"):
+                raise StoreError(f"{self.path} was not made by fedcommons")
+            for statement in store_format.schema_statements():
+                self.run(statement)
+            self.set("identity", keys.Identity.create().private)
+            self.run(f"PRAGMA application_id = {store_format.APPLICATION}")
+            self.run(f"PRAGMA user_version = {store_format.VERSION}")
+
+    @property
+    def version(self) -> int:
+        """The version of the store's format."""
+        ((version,),) = self.run("PRAGMA user_version")
+        return int(version)
 
     # Reading and writing
 
-    def _run(self, statement: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-        """All that a statement returns; what SQLite raises becomes a `StoreError`."""
+    def run(self, statement: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        """All rows that a statement returns; errors of SQLite become `StoreError`."""
         try:
             return self._db.execute(statement, values).fetchall()
-        except (sqlite3.Error, UnicodeError) as error:  # names in a damaged schema
+        except (sqlite3.Error, UnicodeError) as error:  # UnicodeError: names in a damaged schema
             raise StoreError(f"store {self.folder} cannot be used: {error}") from None
 
     @contextlib.contextmanager
-    def _writing(self, name: str) -> Iterator[None]:
-        """One transaction, on the disk when it ends."""
-        self._run("BEGIN IMMEDIATE")
+    def writing(self, name: str) -> Iterator[None]:
+        """One transaction, on the disk when it ends; `name` is its crash point."""
+        self.run("BEGIN IMMEDIATE")
         try:
             yield
             with durable.point(name):
-                self._run("COMMIT")
+                self.run("COMMIT")
         except BaseException:
             if self._db.in_transaction:
-                self._run("ROLLBACK")
+                self.run("ROLLBACK")
             raise
 
-    def _wipe(self) -> None:
-        """Empty the write-ahead log: what was deleted is in there too.
+    def wipe(self) -> None:
+        """Empty the write-ahead log, which still contains what was deleted.
 
-        A reader from elsewhere (a backup, say) may hold on to it; every opening tries again. It is
-        not waited for: a deployed site opens its store for every message.
+        Another reader (a backup, say) may prevent that. It is not waited for, because a deployed
+        site opens its store for every message; every opening tries again.
         """
-        self._run(f"PRAGMA busy_timeout = {WIPE_MILLISECONDS}")
-        ((busy, _, _),) = self._run("PRAGMA wal_checkpoint(TRUNCATE)")
-        self._run(f"PRAGMA busy_timeout = {1000 * BUSY_SECONDS}")
+        self.run(f"PRAGMA busy_timeout = {WIPE_MILLISECONDS}")
+        ((busy, _, _),) = self.run("PRAGMA wal_checkpoint(TRUNCATE)")
+        self.run(f"PRAGMA busy_timeout = {1000 * BUSY_SECONDS}")
         if busy:
             logger.warning(
-                "store %s: what was deleted is not overwritten yet, since another process uses "
-                "the store: it will be when the store is next opened",
+                "store %s: deleted data are not overwritten yet, because another process is "
+                "using the store; this is done when the store is next opened",
                 self.folder,
             )
 
-    def _put(self, table: str, *fields: Any) -> None:
+    def put(self, table: str, *fields: Any) -> None:
         """Insert or replace a row, sealed."""
         marks = "?, " * len(fields)
-        self._run(
+        self.run(
             f"INSERT OR REPLACE INTO {table} VALUES ({marks}?)",  # noqa: S608 (our own name)
             (*fields, row_digest(table, *fields)),
         )
 
-    def _all(self, table: str) -> list[tuple[Any, ...]]:
-        """All rows of a table; one that was changed from elsewhere is noticed.
+    def rows(self, table: str) -> list[tuple[Any, ...]]:
+        """All rows of a table, without their seals; raise if one was changed from outside.
 
-        Read again only if this connection or another one has written since.
+        They are read again only if this connection or another one has written since.
         """
-        now = (self._run("PRAGMA data_version")[0][0], self._db.total_changes)
+        now = (self.run("PRAGMA data_version")[0][0], self._db.total_changes)
         known, rows = self._known.get(table, (None, []))
         if known != now:
-            found = self._run(f"SELECT * FROM {table}")  # noqa: S608 (our own name)
-            rows = [self._unsealed(table, row) for row in found]
+            found = self.run(f"SELECT * FROM {table}")  # noqa: S608 (our own name)
+            rows = [self.unsealed(table, row) for row in found]
             self._known[table] = (now, rows)
         return rows
 
-    def _unsealed(self, table: str, row: tuple[Any, ...]) -> tuple[Any, ...]:
+    def unsealed(self, table: str, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        """A row without its seal; raise if the seal is not that of the row."""
         if row_digest(table, *row[:-1]) != row[-1]:
             raise StoreError(f"store {self.folder} is damaged: a row of {table}")
         return row[:-1]
 
-    def _get(self, name: str) -> bytes | None:
-        return dict(self._all("about")).get(name)
+    def get(self, name: str) -> bytes | None:
+        """A value of the table `about`."""
+        return dict(self.rows("about")).get(name)
 
-    def _set(self, name: str, value: bytes) -> None:
-        self._put("about", name, value)
+    def set(self, name: str, value: bytes) -> None:
+        self.put("about", name, value)
 
-    def _check_structure(self, pragma: str) -> None:
-        verdict = self._run(f"PRAGMA {pragma}")
+    def check_structure(self, pragma: str) -> None:
+        verdict = self.run(f"PRAGMA {pragma}")
         if verdict != [("ok",)]:
             raise StoreError(f"store {self.folder} is damaged: {verdict[0][0]}")
 
 
 def row_digest(*fields: Any) -> bytes:
-    """One digest of several values: no other values, or the same divided differently, have it."""
+    """One digest of several values; other values, or the same ones divided otherwise, differ."""
     whole = hashlib.sha256()
     for value in fields:
         content = value if isinstance(value, bytes) else repr(value).encode()
         whole.update(f"{type(value).__name__} {len(content)} ".encode())
         whole.update(content)
     return whole.digest()
-
-
-def _statements(script: str) -> list[str]:
-    """The statements of the schema; a trigger holds semicolons of its own."""
-    found, part = [], ""
-    for piece in script.split(";"):
-        part += piece + ";"
-        if sqlite3.complete_statement(part):
-            found.append(part)
-            part = ""
-    return found

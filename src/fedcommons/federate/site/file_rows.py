@@ -1,4 +1,4 @@
-"""Rows of numbers that can be read in parts, in memory or where they lie in a file."""
+"""Rows of numbers that can be read in parts, from memory or from a file."""
 
 from __future__ import annotations
 
@@ -41,9 +41,10 @@ class ArrayRows:
 
 
 class FileRows:
-    """Rows that lie one after another in a file. Read, not mapped: mapped pages count as memory.
+    """Rows that follow one another in a file.
 
-    A file that is replaced or written while it is in use is noticed at the next read.
+    They are read and not mapped, because mapped pages count as memory. If the file is replaced or
+    written while it is in use, the next read raises an error.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class FileRows:
             raise DataError(f"{self.path} must not change while it is in use")
 
     def _fill(self, file: int, out: npt.NDArray[Any], row: int) -> None:
-        """Read rows that follow each other into an array, whole."""
+        """Fill an array with consecutive rows, beginning with `row`."""
         left = out.reshape(-1).view(np.uint8).data
         at = self.offset + row * self.row_bytes
         while left:
@@ -94,5 +95,5 @@ class FileRows:
 
 
 def version_of(stat: os.stat_result) -> tuple[int, ...]:
-    """Another one whenever the content may be: the time of change cannot be set back."""
+    """Differs whenever the content may differ: nobody can set back the time of the last change."""
     return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns

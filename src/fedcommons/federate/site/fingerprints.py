@@ -1,6 +1,6 @@
-"""Fingerprints of examples: alike for the same values, whatever type of number holds them.
+"""Fingerprints of examples: the same for the same values, whatever type of number holds them.
 
-A file that is written anew, as floats where it was bytes, brings nothing back that was withdrawn.
+So a withdrawn example stays withdrawn if its file is rewritten with another type of number.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import numpy.typing as npt
 from fedcommons.checks import IntArray
 
 FINGERPRINT = 16  # bytes
-FORMS = ("<u1", "<f4", "<f8")  # an example is taken in the first that holds its values exactly
+FORMS = ("<u1", "<f4", "<f8")  # the first that holds an example's values exactly is used
 AT_ONCE = 16 << 20  # bytes that are compared at a time
 
 
 def fingerprints_of(x: npt.NDArray[Any], y: IntArray, key: bytes) -> npt.NDArray[np.uint8]:
     """A fingerprint of each of these examples, (examples, 16) bytes.
 
-    Keyed, so that nobody else can tell from one whether a guess of the example is right.
+    The key keeps others from checking a guess of an example against its fingerprint.
     """
     flat, labels = x.reshape(len(x), math.prod(x.shape[1:])), y.astype("<i8")
     out = np.empty((len(x), FINGERPRINT), np.uint8)
@@ -40,10 +40,10 @@ def _fill(
     for form in (*FORMS, ""):
         rows = flat[left]
         if form:
-            with np.errstate(all="ignore"):  # values that a form cannot hold come back as others
+            with np.errstate(all="ignore"):  # a value that a form cannot hold changes in it
                 taken = rows.astype(form) + np.zeros((), form)  # -0 is 0
                 fits = (taken.astype(flat.dtype) == rows).all(axis=1)
-        else:  # as they are: large integers, and what is no number
+        else:  # in their own type: large integers, NaN and infinity
             taken = rows.astype(flat.dtype.newbyteorder("<"))
             fits = np.ones(len(rows), np.bool_)
         digests = [

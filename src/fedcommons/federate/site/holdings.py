@@ -1,7 +1,7 @@
-"""What a site holds under a commit, and the share that it has of each example.
+"""What a site holds under a commit, and its share of each example.
 
-A code looks at one example's holders at a time, so a site needs the placement of what it holds
-itself and no more; the shares come from `fedcommons.coding`, as everywhere.
+A code looks at the holders of one example at a time, so a site only needs the placement of what it
+holds itself. The shares come from `fedcommons.coding`, as they do everywhere.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from fedcommons.placement import Placement
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """The examples that one site holds: its own in the order of rows, then each sender's.
+class Holdings:
+    """The examples that one site holds: its own in the order of rows, then those of each sender.
 
     Attributes:
-        own: the site's own share numbers, -1 for an example that is not shareable.
+        own: the share numbers of the site's own examples, -1 for one that is not shareable.
         senders: (place in the roster, share numbers) of what was received.
-        placement: of these examples, at all sites of the roster.
-        shares: (examples,) this site's share of each, under the commit's code.
+        placement: which sites of the roster hold each of these examples.
+        shares: (examples,) this site's share of each, by the commit's code.
     """
 
     own: IntArray
@@ -34,16 +34,16 @@ class Held:
 
     @property
     def coverage(self) -> float:
-        """sum of 1/d_j: over all sites it adds up to M."""
+        """The sum of 1/d_j over these examples; the coverages of all sites add up to M."""
         return float((1 / self.placement.holder_counts).sum())
 
     @property
     def own_shared(self) -> BoolArray:
-        """(own examples,) those of which others hold a copy."""
+        """(own examples,) whether others hold a copy."""
         return self.placement.copies[: len(self.own)] > 0
 
 
-def held_by(commit: Commit, me: int, own: IntArray) -> Held:
+def holdings_of(commit: Commit, me: int, own: IntArray) -> Holdings:
     """What the site at place `me` holds; `own` are the share numbers of its live rows, or -1."""
     N = len(commit.members)
     delivered = np.zeros((N, N), np.bool_)
@@ -72,4 +72,4 @@ def held_by(commit: Commit, me: int, own: IntArray) -> Held:
         straggler_prob=commit.straggler_prob,
         owner_share=commit.owner_share,
     )
-    return Held(own, tuple(senders), placement, shares)
+    return Holdings(own, tuple(senders), placement, shares)

@@ -1,9 +1,9 @@
-"""A store's ledger: what happened to examples, one entry after another, chained."""
+"""A store's ledger: what happened to examples, entry after entry, chained."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedcommons.errors import StoreError
@@ -14,7 +14,8 @@ from fedcommons.federate.site.database import Database, row_digest
 class LedgerEntry:
     """One thing that happened to examples.
 
-    Sent, received, receipt (signed by the peer), receipt given, commit, withdrawn, deleted.
+    The event is one of: sent, received, receipt (signed by the peer), receipt given, commit,
+    withdrawn, deleted.
     """
 
     entry: int
@@ -29,10 +30,13 @@ class LedgerEntry:
     chain: bytes
 
 
-class Ledger(Database):
-    """The part of a store that is only ever added to; what changes the rest notes it here."""
+class Ledger:
+    """The part of a store that is only ever added to; every other part notes its changes here."""
 
-    def _note(
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def note(
         self,
         event: str,
         epoch: int,
@@ -42,33 +46,54 @@ class Ledger(Database):
         size: int,
         evidence: bytes = b"",
     ) -> None:
-        """Append an entry, chained to the one before; the same thing is noted once."""
-        if self._run(
+        """Append an entry, chained to the one before; the same thing is noted only once.
+
+        Call it inside the transaction that makes the change.
+        """
+        database = self._database
+        if database.run(
             "SELECT 1 FROM ledger WHERE event = ? AND epoch = ? AND peer = ? AND chunk = ? "
             "AND evidence = ?",
             (event, epoch, peer, chunk, evidence),
         ):
             return
-        ((last,),) = self._run("SELECT COALESCE(MAX(entry), 0) FROM ledger")
+        ((last,),) = database.run("SELECT COALESCE(MAX(entry), 0) FROM ledger")
         fields = (last + 1, time.time(), event, epoch, peer, chunk, examples, size, evidence)
-        chain = row_digest(self._get("ledger"), *fields)
-        self._run("INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*fields, chain))
-        self._set("ledger", chain)
+        chain = row_digest(database.get("ledger"), *fields)
+        database.run("INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*fields, chain))
+        database.set("ledger", chain)
 
-    def _note_deleted(
+    def note_deleted(
         self, deleted: Mapping[str, int], epoch: int, serial: int, evidence: bytes = b""
     ) -> None:
+        """How many examples of each sender were deleted."""
         for sender, n in deleted.items():
             if n:
-                self._note("deleted", epoch, sender, serial, n, 0, evidence)
+                self.note("deleted", epoch, sender, serial, n, 0, evidence)
 
-    def ledger(self) -> Iterator[LedgerEntry]:
-        """All entries, the oldest first; one that was changed since or is missing is noticed."""
+    def note_sent(self, epoch: int, sent: Sequence[tuple[str, int, int, int]]) -> None:
+        """The envelopes that were sealed: (peer, chunk, examples, bytes) of each."""
+        with self._database.writing("store.sent"):
+            for peer, chunk, examples, size in sent:
+                self.note("sent", epoch, peer, chunk, examples, size)
+
+    def note_receipts(
+        self, epoch: int, receipts: Sequence[tuple[str, int, bytes]], event: str = "receipt"
+    ) -> None:
+        """Receipts, from peers or given to them: (peer, examples, signature) of each."""
+        with self._database.writing("store.receipts"):
+            for peer, examples, signature in receipts:
+                self.note(event, epoch, peer, 0, examples, 0, signature)
+
+    def entries(self) -> Iterator[LedgerEntry]:
+        """All entries, the oldest first; raise if one was changed or is missing."""
         before = None
-        for row in self._run("SELECT * FROM ledger ORDER BY entry"):
+        for row in self._database.run("SELECT * FROM ledger ORDER BY entry"):
             if row_digest(before, *row[:-1]) != row[-1]:
-                raise StoreError(f"the ledger of {self.folder} was changed at entry {row[0]}")
+                raise StoreError(
+                    f"the ledger of {self._database.folder} was changed at entry {row[0]}"
+                )
             before = row[-1]
             yield LedgerEntry(*row)
-        if before != self._get("ledger"):
-            raise StoreError(f"the ledger of {self.folder} has lost its last entries")
+        if before != self._database.get("ledger"):
+            raise StoreError(f"the ledger of {self._database.folder} has lost its last entries")

@@ -1,4 +1,4 @@
-"""What a site's operator can read off its store, and off its data file."""
+"""What a site's operator can read from its store and its data file."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fedcommons.federate.site.store import Store
 
 
 def status_of(store: Store) -> dict[str, Any]:
-    """What the site is committed to and holds. Everything is read: damage is raised."""
+    """The site's commit and what it holds. All of the store is read; damage raises an error."""
     store.check()
     record = store.commit_record()[1]
     commit = Commit.decode(record) if record else None
-    manifest, withdrawn = store.manifest(), store.withdrawn_fingerprints()
-    live = manifest.live & ~manifest.gone(withdrawn) if manifest else np.empty(0, np.bool_)
+    manifest, withdrawals = store.manifests.newest(), store.withdrawals
+    live = manifest.live & ~withdrawals.gone(manifest) if manifest else np.empty(0, np.bool_)
     names = _names(store)
     return {
         "federation": store.federation,
@@ -28,13 +28,13 @@ def status_of(store: Store) -> dict[str, Any]:
         "examples_of_all": commit.n_examples if commit else None,
         "own_examples": int(live.sum()) if manifest else None,
         "own_shareable": int((live & manifest.shareable).sum()) if manifest else None,
-        "withdrawn": "everything" if store.withdrew_all else len(withdrawn),
-        "held_from_others": {names.get(s, s[:16]): n for s, n in store.holdings()},
+        "withdrawn": ("everything" if withdrawals.everything else len(withdrawals.fingerprints())),
+        "held_from_others": {names.get(s, s[:16]): n for s, n in store.received.counts()},
     }
 
 
 def summary_of(data: SiteData) -> dict[str, Any]:
-    """What the data are, all of them read: values that no example may have are raised."""
+    """What the data are. All of them are read; a bad label or input raises an error."""
     data.check_labels()
     data.fingerprints(bytes(32))
     labels = np.unique(data.y)
@@ -47,7 +47,7 @@ def summary_of(data: SiteData) -> dict[str, Any]:
 
 
 def ledger_of(store: Store) -> list[dict[str, Any]]:
-    """All entries, peers by their names; an entry that was changed is raised."""
+    """All entries, with the names of peers; an entry that was changed raises an error."""
     names = _names(store)
     return [
         {
@@ -61,9 +61,9 @@ def ledger_of(store: Store) -> list[dict[str, Any]]:
             "bytes": entry.size,
             "evidence": entry.evidence.hex(),
         }
-        for entry in store.ledger()
+        for entry in store.ledger.entries()
     ]
 
 
 def _names(store: Store) -> dict[str, str]:
-    return {identity: site for site, identity in store.trusted_peers().items()}
+    return {identity: site for site, identity in store.keyring.trusted_peers().items()}

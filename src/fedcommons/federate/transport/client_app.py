@@ -84,7 +84,7 @@ class SiteClient:
                 )
             peers = peers_from_node_config(context)
             # Who withdrew everything may have removed it too, and still takes its leave.
-            data = SiteData.none() if store.withdrew_all else self._load(context)
+            data = SiteData.none() if store.withdrawals.everything else self._load(context)
             data = replace(data, n_classes=self._n_classes)
             self._open[known] = Site(store, data, name, peers)
         return self._open[known]

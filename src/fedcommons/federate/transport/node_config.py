@@ -13,7 +13,9 @@ from flwr.app import Context
 
 from fedcommons.errors import ArgumentError
 from fedcommons.federate.protocol.refusals import MalformedRecord, PeersNotPinned
-from fedcommons.federate.site.own_data import SPOOL, SiteData, load_site_data
+from fedcommons.federate.site.data_files import load_site_data
+from fedcommons.federate.site.own_data import SiteData
+from fedcommons.federate.site.spool import SPOOL
 
 FIRST_USE = "first-use"
 

@@ -44,7 +44,7 @@ class SiteRequests:
         """Say who this is; a site that withdrew everything takes its leave instead."""
         versions.check_request(request)
         store, federation = self.site.store, str(request["federation"])
-        if store.withdrew_all and store.federation == federation:
+        if store.withdrawals.everything and store.federation == federation:
             content = farewell(federation, node_id, run_id)
             signature = store.identity.sign("withdrew", content)
             return SiteReply(
@@ -55,7 +55,7 @@ class SiteRequests:
                 }
             )
         committed = bool(store.commit_record()[0])
-        signed = self.site.offer(
+        signed = self.site.exchange.offer(
             federation,
             node_id=node_id,
             run_id=run_id,
@@ -74,7 +74,7 @@ class SiteRequests:
 
     def send(self, request: Fields) -> SiteReply:
         versions.check_request(request)
-        envelopes, _ = self.site.send(
+        envelopes, _ = self.site.exchange.send(
             request["epoch"], list(request["recipients"]), int(request["chunk"])
         )
         return SiteReply(
@@ -84,7 +84,7 @@ class SiteRequests:
 
     def receive(self, request: Fields, envelopes: Sequence[bytes]) -> SiteReply:
         versions.check_request(request)
-        receipts, refused = self.site.receive(request["epoch"], envelopes)
+        receipts, refused = self.site.exchange.receive(request["epoch"], envelopes)
         return SiteReply(
             {
                 "senders": [receipt.sender for receipt in receipts],
@@ -99,7 +99,7 @@ class SiteRequests:
         """Apply the commit, let the app train on what it gives this site, code the answer."""
         versions.check_request(request)
         site = self.site
-        commit = site.come_under(request["commit"], given_up=int(request["given-up"]))
+        commit = site.apply_commit(request["commit"], given_up=int(request["given-up"]))
         if request.get("receipt-recipients"):
             site.note_receipts(commit, _receipts(site, request))
         me = site.place(commit)
@@ -112,7 +112,7 @@ class SiteRequests:
             fields["withdrawn"] = list(withdrawn.numbers)
             fields["withdrawn-private"] = withdrawn.n_private
             return SiteReply(fields)
-        held = site.held(commit)
+        held = site.holdings(commit)
         fields["coverage"] = held.coverage
         x, y = self._examples(commit)
         if request["task"] == "owner-share":
@@ -137,7 +137,8 @@ class SiteRequests:
             site = self.site
             own_x, own_y = site.rows.examples(site.manifest_of(commit))
             received = [
-                site.received_examples(commit, sender) for sender, _ in site.held(commit).senders
+                site.received_examples(commit, sender)
+                for sender, _ in site.holdings(commit).senders
             ]
             x = np.concatenate([own_x, *(part for part, _ in received)])
             y = np.concatenate([own_y, *(part for _, part in received)])

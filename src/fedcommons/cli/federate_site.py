@@ -1,0 +1,193 @@
+"""`fedcommons federate check`, `identity`, `status`, `ledger` and `withdraw`: a site's tools."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from fedcommons import checks
+from fedcommons.cli.extras import need_flower
+from fedcommons.cli.options import AsJson
+from fedcommons.errors import ArgumentError, StoreError
+
+if TYPE_CHECKING:
+    from fedcommons.checks import IntArray
+    from fedcommons.federate.site.store import Store
+
+T = TypeVar("T")
+
+StoreFolder = Annotated[Path, typer.Argument(help="The folder of a site's store.")]
+
+
+@contextlib.contextmanager
+def _opened(folder: Path, *, create: bool = False) -> Iterator[Store]:
+    """A site's store, closed at the end of the block."""
+    from fedcommons.federate.site.store import Store
+
+    with contextlib.closing(Store(folder, create=create)) as store:
+        yield store
+
+
+def _show(
+    folder: Path, read: Callable[[Store], T], display: Callable[[T], None], *, as_json: bool
+) -> None:
+    """Show what is read from a store, to a person or as JSON."""
+    with _opened(folder) as store:
+        found = read(store)
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+    else:
+        display(found)
+
+
+def check(
+    data: Annotated[Path, typer.Argument(help="A site's data file: .npz or .parquet.")],
+    label_column: Annotated[str, typer.Option(help="Column of labels, in Parquet.")] = "label",
+    shareable_column: Annotated[
+        str, typer.Option(help="Column that says what may be shared, in Parquet.")
+    ] = "shareable",
+    classes: Annotated[
+        int | None, typer.Option(help="Number of classes in the app; labels must be below it.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check a site's data file: what a federation would read, or what is wrong.
+
+    Nothing leaves this machine, and no SuperNode needs to run.
+
+    Example: fedcommons federate check /srv/hospital-a/data.npz
+    """
+    need_flower()
+    from fedcommons.federate.site.data_files import load_site_data
+    from fedcommons.federate.site.status import summary_of
+
+    with tempfile.TemporaryDirectory() as spool:
+        found = load_site_data(
+            data, spool=Path(spool), label=label_column, shareable=shareable_column
+        )
+        if classes is not None:
+            found = replace(found, n_classes=checks.integer("classes", classes, low=1))
+        summary = summary_of(found)
+    if as_json:
+        typer.echo(json.dumps(summary, indent=2))
+    else:
+        _print_status(summary)
+
+
+def identity(folder: StoreFolder, as_json: AsJson = False) -> None:
+    """Print a site's public key, which the other sites pin.
+
+    A store is made if there is none.
+
+    Example: fedcommons federate identity /srv/hospital-a/store
+    """
+    need_flower()
+    with _opened(folder, create=True) as store:
+        name = store.identity.name
+    typer.echo(json.dumps({"identity": name}) if as_json else name)
+
+
+def status(folder: StoreFolder, as_json: AsJson = False) -> None:
+    """Show a site's commit and the examples that it holds.
+
+    The whole store is read, so damage is noticed.
+
+    Example: fedcommons federate status /srv/hospital-a/store
+    """
+    need_flower()
+    from fedcommons.federate.site.status import status_of
+
+    _show(folder, status_of, _print_status, as_json=as_json)
+
+
+def _print_status(found: dict[str, Any]) -> None:
+    for name, value in found.items():
+        if not isinstance(value, dict):
+            typer.echo(f"{name.replace('_', ' '):24} {'-' if value is None else value}")
+    for sender, n in found.get("held_from_others", {}).items():
+        typer.echo(f"{'held from ' + sender:24} {n}")
+
+
+def ledger(folder: StoreFolder, as_json: AsJson = False) -> None:
+    """List all that was sent, received, withdrawn and deleted, oldest first.
+
+    Example: fedcommons federate ledger /srv/hospital-a/store --json
+    """
+    need_flower()
+    from fedcommons.federate.site.status import ledger_of
+
+    _show(folder, ledger_of, _print_ledger, as_json=as_json)
+
+
+def _print_ledger(entries: list[dict[str, Any]]) -> None:
+    table = Table()
+    for column in ("time", "event", "epoch", "peer", "examples", "bytes"):
+        table.add_column(column, justify="right" if column in ("examples", "bytes") else "left")
+    for entry in entries:
+        when = datetime.datetime.fromtimestamp(entry["time"], datetime.UTC)
+        table.add_row(
+            f"{when:%Y-%m-%d %H:%M:%S}Z",
+            entry["event"],
+            str(entry["epoch"]),
+            entry["peer"],
+            str(entry["examples"]),
+            str(entry["bytes"]),
+        )
+    Console().print(table)
+
+
+def withdraw(
+    folder: StoreFolder,
+    rows: Annotated[str, typer.Option(help="Row numbers in the data file, from 0: 17,42.")] = "",
+    everything: Annotated[
+        bool, typer.Option("--all", help="Withdraw everything and leave the federation.")
+    ] = False,
+    as_offered: Annotated[
+        bool,
+        typer.Option("--as-offered", help="Rows of the file as it was offered, if it changed."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Withdraw examples: nobody trains on them any more, and holders delete them.
+
+    This takes effect in the next round that this site takes part in.
+
+    Example: fedcommons federate withdraw /srv/hospital-a/store --rows 17,42
+    """
+    need_flower()
+    if bool(rows) == everything:
+        raise ArgumentError("either --rows or --all must be given")
+    numbers = None if everything else _row_numbers(rows)
+    with _opened(folder) as store:
+        if numbers is not None:
+            n = store.withdrawals.withdraw(numbers, as_offered=as_offered)
+            said = "1 example is withdrawn" if n == 1 else f"{n} examples are withdrawn"
+        elif store.federation is None:
+            raise StoreError(f"store {folder} was never in a federation: nothing to withdraw")
+        else:
+            store.withdrawals.withdraw_everything()
+            said = "everything is withdrawn"
+    when = "from the next round that this site takes part in"
+    typer.echo(json.dumps({"withdrawn": said}) if as_json else f"{said}, {when}")
+
+
+def _row_numbers(text: str) -> IntArray:
+    import numpy as np
+
+    try:
+        numbers = np.array([int(row) for row in text.split(",") if row], np.int64)
+    except (ValueError, OverflowError):
+        raise ArgumentError(f"rows must be integers separated by commas, got {text!r}") from None
+    if not len(numbers):
+        raise ArgumentError(f"rows must name at least one row, got {text!r}")
+    return numbers

@@ -1,0 +1,55 @@
+"""Reading a site's data file."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import os
+from pathlib import Path
+
+from fedcommons import checks
+from fedcommons.errors import DataError
+from fedcommons.federate.site.file_rows import version_of
+from fedcommons.federate.site.npz_data import read_npz_data
+from fedcommons.federate.site.own_data import SiteData
+from fedcommons.federate.site.parquet_data import read_parquet_data
+
+
+def load_site_data(
+    path: str | os.PathLike[str],
+    *,
+    spool: Path,
+    label: str = "label",
+    shareable: str = "shareable",
+) -> SiteData:
+    """Read a site's data file.
+
+    - `.npz`: the arrays x, y and, unless all is private, a boolean `shareable`.
+    - `.parquet`: feature columns, the column `label` and, unless all is private, a boolean column
+      `shareable`. Features go by their position: all sites have the same, in the same order.
+
+    Inputs are read from the file when they are needed. If the file's format does not allow that,
+    they are unpacked once into the folder `spool`, so that memory stays bounded.
+    """
+    path = checks.path("data", path)
+    try:
+        version = version_of(path.stat())
+    except OSError as error:
+        raise DataError(f"data {path} cannot be read: {error.strerror}") from None
+    stamp = repr((str(path.resolve()), version, label, shareable))
+    unpacked = spool / hashlib.sha256(stamp.encode()).hexdigest()[:32]
+    if path.suffix == ".npz":
+        return read_npz_data(path, unpacked, stamp)
+    if path.suffix == ".parquet":
+        return read_parquet_data(path, unpacked, stamp, label=label, shareable=shareable)
+    raise DataError(f"data must be .npz or .parquet, got {path}")
+
+
+def data_behind(stamp: str, *, spool: Path) -> SiteData | None:
+    """What the file named by a stamp contains now; None if there is no such file."""
+    if not stamp:
+        return None
+    path, _, label, shareable = ast.literal_eval(stamp)
+    if not Path(path).exists():
+        return None
+    return load_site_data(path, spool=spool, label=label, shareable=shareable)

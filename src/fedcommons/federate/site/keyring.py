@@ -1,0 +1,66 @@
+"""The keys in a store: the site's identity, its keys for epochs, and the keys of its peers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from fedcommons.errors import StoreError
+from fedcommons.federate.protocol import keys
+from fedcommons.federate.site.database import Database
+
+MOST_KEYS = 8  # kept for epochs that may still begin
+
+
+class Keyring:
+    """The keys that a site keeps."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @property
+    def identity(self) -> keys.Identity:
+        private = self._database.get("identity")
+        if private is None:
+            raise StoreError(f"store {self._database.folder} has lost its identity")
+        return keys.Identity(private)
+
+    @property
+    def fingerprint_key(self) -> bytes:
+        """The key of the fingerprints of this site's examples."""
+        return self.identity.secret("fingerprints")
+
+    # Epoch keys
+
+    def fresh_key(self) -> bytes:
+        """Make a key for the next epoch; its public half."""
+        public, private = keys.fresh_epoch_key()
+        with self._database.writing("store.key"):
+            ((last,),) = self._database.run("SELECT COALESCE(MAX(id), 0) FROM epoch_keys")
+            self._database.put("epoch_keys", last + 1, public, private)
+            self._database.run("DELETE FROM epoch_keys WHERE id <= ?", (last + 1 - MOST_KEYS,))
+        return public
+
+    def private_key(self, public: bytes) -> bytes | None:
+        return {row[1]: row[2] for row in self._database.rows("epoch_keys")}.get(public)
+
+    def destroy(self, publics: Iterable[bytes]) -> None:
+        """Destroy these epoch keys, inside a transaction."""
+        for public in publics:
+            self._database.run("DELETE FROM epoch_keys WHERE public = ?", (public,))
+
+    def destroy_all(self) -> None:
+        """Destroy every epoch key, inside a transaction."""
+        self._database.run("DELETE FROM epoch_keys")
+
+    # Peers
+
+    def trusted_peers(self) -> dict[str, str]:
+        """The keys that sites had in the epochs this site took part in: site -> identity."""
+        return dict(self._database.rows("peers"))
+
+    def trust(self, peers: Mapping[str, str]) -> None:
+        """Remember the keys of sites that were not known, inside a transaction."""
+        known = self.trusted_peers()
+        for site, identity in peers.items():
+            if site not in known:
+                self._database.put("peers", site, identity)

@@ -1,0 +1,126 @@
+"""A site's data in a Parquet file: feature columns, a label column and a column of marks."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedcommons.errors import DataError
+from fedcommons.federate.protocol.example_schema import digest_of_columns
+from fedcommons.federate.protocol.packing import DTYPES
+from fedcommons.federate.site import spool
+from fedcommons.federate.site.file_rows import FileRows
+from fedcommons.federate.site.own_data import SiteData
+from fedcommons.parquet import index_columns
+
+BLOCK_BYTES = 16 << 20  # of rows that are put together at a time
+COLUMNS_AT_ONCE = 16  # one page of each is in memory, about a megabyte
+ALIKE = 0.8  # names this similar may be misspellings of each other: sharable, but not stable
+
+
+def read_parquet_data(
+    path: Path, unpacked: Path, stamp: str, *, label: str, shareable: str
+) -> SiteData:
+    import pyarrow  # slow to import, and only Parquet needs it
+    import pyarrow.parquet
+
+    try:
+        # Otherwise whole row groups are read ahead, and a file may be a single one.
+        bounded: Any = dict(pre_buffer=False, buffer_size=1 << 16)
+        with pyarrow.parquet.ParquetFile(path, **bounded) as file:
+            names = file.schema_arrow.names
+            if label not in names or len(set(names)) != len(names):
+                raise DataError(
+                    f"{path} must have the label column {label!r} and each column once, "
+                    f"got {names[:20]}"
+                )
+            features = _features(path, file.schema_arrow, label, shareable)
+            dtype = _dtype_of(path, file.schema_arrow, features)
+            y = _column(path, file, label)
+            marked = _column(path, file, shareable) if shareable in names else None
+            parts = _rows_of(path, file, features, dtype, unpacked.parent)
+            rows = FileRows(spool.unpack(unpacked, parts), 0, dtype, (len(y), len(features)))
+    except (OSError, ValueError, KeyError, NotImplementedError, pyarrow.ArrowException) as error:
+        raise DataError(f"{path} cannot be read as Parquet: {error}") from None
+    return SiteData.checked(
+        rows, y, marked, stamp=stamp, source=str(path), columns=digest_of_columns(features)
+    )
+
+
+def _features(path: Path, schema: Any, label: str, shareable: str) -> list[str]:
+    """The feature columns, in order. Columns that are most likely no features are refused."""
+    features = [name for name in schema.names if name not in (label, shareable)]
+    index = index_columns(schema)
+    for name in features:
+        if name in index:
+            raise DataError(
+                f"{path}: column {name!r} is the index of a pandas table, no feature: write the "
+                "file with index=False"
+            )
+        is_boolean = str(schema.field(name).type) == "bool"
+        mark = [shareable.casefold()]
+        if is_boolean and difflib.get_close_matches(name.casefold(), mark, cutoff=ALIKE):
+            raise DataError(
+                f"{path}: column {name!r} must be called {shareable!r} if it says what may be "
+                "shared; otherwise give it a less similar name"
+            )
+    return features
+
+
+def _dtype_of(path: Path, schema: Any, features: list[str]) -> np.dtype[Any]:
+    """The type that holds all feature columns."""
+    if not features:
+        raise DataError(f"{path} must have feature columns, got {schema.names[:20]}")
+    dtypes = []
+    for name in features:
+        kind = schema.field(name).type
+        dtypes.append(np.dtype(kind.to_pandas_dtype()))
+        if str(dtypes[-1]) not in DTYPES:
+            raise DataError(f"{path}: column {name!r} must be numbers, got {kind}")
+    return np.result_type(*dtypes)
+
+
+def _column(path: Path, file: Any, name: str) -> npt.NDArray[Any]:
+    column = file.read([name])[name]
+    if column.null_count:
+        raise DataError(f"{path}: column {name!r} must have no missing values")
+    return np.asarray(column.to_numpy())
+
+
+def _rows_of(
+    path: Path, file: Any, features: list[str], dtype: np.dtype[Any], folder: Path
+) -> Iterator[bytes]:
+    """The rows in parts. Columns are read a few at a time, since each needs a page in memory."""
+    with contextlib.ExitStack() as stack:
+        parts = []
+        for first in range(0, len(features), COLUMNS_AT_ONCE):
+            names = features[first : first + COLUMNS_AT_ONCE]
+            part = stack.enter_context(tempfile.TemporaryFile(dir=folder))
+            for batch in file.iter_batches(batch_size=4096, columns=names):
+                part.write(_matrix(path, batch, dtype).tobytes())
+            part.seek(0)
+            parts.append((part, len(names)))
+        left, step = file.metadata.num_rows, max(1, BLOCK_BYTES // (32 * len(features)))
+        while left > 0:
+            n = min(step, left)
+            left -= n
+            blocks = [
+                np.fromfile(part, dtype, n * width).reshape(n, width) for part, width in parts
+            ]
+            yield np.concatenate(blocks, axis=1).tobytes()
+
+
+def _matrix(path: Path, batch: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """(rows, features) of a batch; a missing value is an error, never a number."""
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if column.null_count:
+            raise DataError(f"{path}: column {name!r} must have no missing values")
+    columns = [column.to_numpy(zero_copy_only=False) for column in batch.columns]
+    return np.column_stack(columns).astype(dtype)
