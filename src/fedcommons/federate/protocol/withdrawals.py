@@ -1,4 +1,4 @@
-"""What a site withdrew: how it says so to the others."""
+"""What a site takes back of what it brought into a federation."""
 
 from __future__ import annotations
 
