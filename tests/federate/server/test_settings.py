@@ -5,12 +5,16 @@ import json
 import numpy as np
 import pyarrow.parquet
 import pytest
+from flwr.app import ConfigRecord
 
 from fedcommons import estimators
 from fedcommons.errors import ArgumentError
 from fedcommons.federate.server.settings import Settings
+from fedcommons.federate.transport.coded_sum import CodedSum
 from fedcommons.stragglers import Bernoulli, Trace
 from tests.federate.tiny import (
+    initial,
+    serving,
     trace,
     train,
 )
@@ -68,6 +72,15 @@ def test_a_training_keeps_its_folder_from_version_to_version():
     other = Settings.of(estimator="tests.odd_parts:damped", server_optimizer="adam")
     assert other.name(1, {}).startswith("epoch1-equal-split-tests-odd-parts-damped-")
     assert other.name(1, {}) != Settings.of(estimator="tests.odd_parts:damped").name(1, {})
+
+
+def test_a_strategy_names_the_folder_of_its_results(tiny):
+    grid = tiny.grid()
+    with tiny.shared(grid) as federation:
+        strategy = CodedSum(federation, learning_rate=0.5)
+        serving(grid, lambda: strategy.start(grid, initial(), 1, ConfigRecord({"lr": 0.1})))
+        (folder,) = tiny.state_dir.glob("epoch1-*")
+        assert strategy.folder == folder
 
 
 def test_results_hold_every_round_and_every_answer(tiny):

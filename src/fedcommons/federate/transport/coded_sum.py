@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
@@ -43,8 +44,17 @@ class CodedSum:
         """
         self.federation = federation
         self.settings = Settings.of(**settings)
+        self.config: Mapping[str, Any] = {}
         self.deadline = deadline
         Deadline(deadline)
+
+    @property
+    def folder(self) -> Path:
+        """The results folder of the training that was started last."""
+        return self._training().folder
+
+    def _training(self) -> Training:
+        return Training(self.federation, self.settings, Deadline(self.deadline), self.config)
 
     def start(
         self,
@@ -65,10 +75,8 @@ class CodedSum:
         def evaluate(round_number: int, model: NamedArrays) -> Mapping[str, Any] | None:
             return evaluate_fn(round_number, record_of(model)) if evaluate_fn else None
 
-        training = Training(
-            self.federation, self.settings, Deadline(self.deadline), train_config or {}
-        )
-        state = training.run(
+        self.config = dict(train_config or {})
+        state = self._training().run(
             FlowerLink(grid),
             model_of(initial_arrays),
             num_rounds,
