@@ -1,4 +1,4 @@
-"""What the general engine trains: an curve_run is one curve of one run, ready for its rounds."""
+"""What the general engine trains: a curve run is one curve of one run, ready for its rounds."""
 
 from __future__ import annotations
 
