@@ -71,7 +71,7 @@ def commits(draw):
     present = tuple(draw(st.booleans()) for _ in sites)
     here = [i for i in range(n) if present[i]]
     both = [(s, r) for s in here for r in here if s != r]
-    code = draw(st.sampled_from(CODES))
+    code = draw(st.sampled_from(tuple(CODES)))
     p = st.floats(0, 1, exclude_max=True)
     w = st.floats(-1e50, 1e50)
     return Commit(

@@ -31,7 +31,7 @@ def commits(draw):
         tuple(sorted(draw(st.sets(st.integers(0, k - 1)))) if k and draw(st.booleans()) else ())
         for k in shareable
     ]
-    code = draw(st.sampled_from(coding.CODES))
+    code = draw(st.sampled_from(tuple(coding.CODES)))
     p = tuple(draw(st.sampled_from([0.0, 0.1, 0.5, 0.9])) for _ in range(n))
     w = tuple(draw(st.sampled_from([-1.0, 0.0, 0.3, 1.0])) for _ in range(n))
     return Commit(
