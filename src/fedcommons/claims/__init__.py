@@ -98,7 +98,9 @@ CLAIMS: tuple[Callable[[Evidence], Claim], ...] = (
 
 
 def check_all(study: Study, runs: pyarrow.Table) -> list[Claim]:
-    """Every claim whose curves and rounds were run."""
+    """Every claim whose curves and rounds were run; none of a study that is not the paper's."""
+    if not study.is_papers:
+        return []
     evidence = Evidence(study, runs)
     claims = []
     for make in CLAIMS:

@@ -65,9 +65,8 @@ def render_page(
         record: run.json.
         figure_files: name of a figure -> path of its SVG, relative to the page.
     """
-    is_paper = study.name == "paper"
     return string.Template(_packaged("page_template.html")).substitute(
-        title="The paper, reproduced and taken further" if is_paper else _escape(study.name),
+        title="The paper, reproduced and taken further" if study.is_papers else _escape(study.name),
         css=style.page_css(),
         script=_packaged("page.js"),
         data=_json_for_script([_figure_data(figure, table) for figure in study.figures]),
@@ -77,7 +76,7 @@ def render_page(
         figures="\n".join(_group(study, group, figure_files, table) for group in _groups(study)),
         claims=_claims(claims),
         command=_escape(record.get("command", "")),
-        choice=PAPERS_CURVES if is_paper else "",
+        choice=PAPERS_CURVES if study.is_papers else "",
         facts=_facts(study, record),
     )
 

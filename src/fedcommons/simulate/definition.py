@@ -122,6 +122,11 @@ class Study:
                     f"{curve.code} and {curve.estimator}"
                 )
 
+    @property
+    def is_papers(self) -> bool:
+        """Whether it is the paper's study, on which the paper's claims are judged."""
+        return self.name == "paper"
+
     @cached_property
     def batched_curves(self) -> tuple[Curve, ...]:
         """The curves for the batched engine: what the paper's setting is too narrow for."""
