@@ -101,7 +101,7 @@ def test_sites_leave_die_and_return_and_only_the_results_are_left(tmp_path):
 @pytest.mark.parametrize(
     ("number", "moment"),
     [
-        (signal.SIGINT, "they share a fifth of them"),
+        (signal.SIGINT, "shares a fifth of them"),
         (signal.SIGTERM, "SuperLink is up"),
         (signal.SIGHUP, "SuperLink is up"),
     ],
