@@ -75,6 +75,8 @@ def print_report(reported: Mapping[str, Any], *, show_lines: bool = False) -> No
         print_claims(reported)
     if show_lines:
         print_lines(reported["lines"])
+    for sentence in reported.get("summary", {}).get("sentences", ()):
+        typer.echo(sentence)
     say_diverged(reported["lines"])
 
 

@@ -20,8 +20,10 @@ import pyarrow
 
 from fedcommons.figures import captions, series, style
 from fedcommons.figures.series import Z95
+from fedcommons.figures.summary_section import summary_section
 from fedcommons.simulate.curve_fields import setting_words
 from fedcommons.simulate.definition import Figure, Study
+from fedcommons.simulate.summary import Summary
 
 METRICS = {  # what each kind of figure draws
     "curves": ("accuracy", "second_moment", "second_moment_exact"),
@@ -55,6 +57,7 @@ def render_page(
     claims: dict[str, Any],
     record: dict[str, Any],
     figure_files: Mapping[str, str],
+    summary: Summary | None = None,
 ) -> str:
     """The page of a results folder.
 
@@ -64,6 +67,7 @@ def render_page(
         claims: claims.json.
         record: run.json.
         figure_files: name of a figure -> path of its SVG, relative to the page.
+        summary: what a study found that is not the paper's.
     """
     return string.Template(_packaged("page_template.html")).substitute(
         title="The paper, reproduced and taken further" if study.is_papers else _escape(study.name),
@@ -72,6 +76,7 @@ def render_page(
         data=_json_for_script([_figure_data(figure, table) for figure in study.figures]),
         header=_header(study),
         tally=_tally(claims),
+        summary=summary_section(summary) if summary else "",
         contents=_contents(study, claims),
         figures="\n".join(_group(study, group, figure_files, table) for group in _groups(study)),
         claims=_claims(claims),

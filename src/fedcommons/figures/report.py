@@ -12,12 +12,14 @@ from fedcommons.figures.page import render_page
 from fedcommons.simulate import tables
 from fedcommons.simulate.definition import Study
 from fedcommons.simulate.folder import Folder
+from fedcommons.simulate.summary import summarise
 
 
 def write_report(folder: Folder) -> dict[str, Any]:
     """Check the claims, draw the figures and write the page.
 
-    What claims.json holds, and under "lines" what every line reached in the last round.
+    What claims.json holds, under "summary" what a study found that is not the paper's, and under
+    "lines" what every line reached in the last round.
     """
     record = folder.record()
     study, table, runs = tables.read(folder)
@@ -26,9 +28,11 @@ def write_report(folder: Folder) -> dict[str, Any]:
         "claims": [claim.as_dict() for claim in claims.check_all(study, runs)],
     }
     folder.write_text("claims.json", json.dumps(checked, indent=2, allow_nan=False) + "\n")
+    found = None if study.is_papers else summarise(study, runs, captions.labels)
     files = draw_all(study, table, folder.figures)
-    folder.write_text("report.html", render_page(study, table, checked, record, files))
-    return {**checked, "lines": _reached(study, folder)}
+    folder.write_text("report.html", render_page(study, table, checked, record, files, found))
+    summary = {"summary": found.as_dict()} if found else {}
+    return {**checked, **summary, "lines": _reached(study, folder)}
 
 
 def _reached(study: Study, folder: Folder) -> list[dict[str, Any]]:

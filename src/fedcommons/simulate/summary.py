@@ -1,0 +1,181 @@
+"""What a study of one's own found: which line is best where, by paired differences.
+
+All lines of a run share the training examples, and those with the same p the stragglers, so lines
+are compared run by run. A line is as good as the best one if the 95 % interval of their paired
+difference contains 0; intervals are Student's, and not corrected for how many there are. Estimators
+that wait for everybody are left out: they are the ceiling, not a choice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import pyarrow
+from scipy import stats
+
+from fedcommons.checks import FloatArray
+from fedcommons.estimators import ESTIMATORS
+from fedcommons.simulate.curves import Curve
+from fedcommons.simulate.definition import Figure, Line, Study
+
+LEVEL = 0.95
+RANKED = ("curves", "grid")  # kinds of figures that compare ways to train
+MEASURE = "final_accuracy"
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """One line among those of its setting.
+
+    Attributes:
+        mean, half: its accuracy after the last round, and half of its 95 % interval.
+        behind, behind_half: how far it is behind the best line, run by run, and half of that
+            interval; 0 for the best line. None where there are fewer than two runs in common.
+        as_good: whether it is the best line or cannot be told from it.
+    """
+
+    label: str
+    mean: float
+    half: float | None
+    behind: float | None
+    behind_half: float | None
+    as_good: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The lines of one figure at one p, the best first; lost ones, by label, are apart."""
+
+    figure: str
+    straggler_prob: float
+    ranks: tuple[Rank, ...]
+    lost: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What was found in every setting, and in words."""
+
+    settings: tuple[Setting, ...]
+    sentences: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def summarise(
+    study: Study, runs: pyarrow.Table, labels: Callable[[Figure], Sequence[str]]
+) -> Summary:
+    """The summary of a study from its runs.parquet; `labels` names each line of a figure."""
+    n_curves = len(study.curves)
+    values = runs[MEASURE].to_numpy().reshape(-1, n_curves)
+    values = np.where(runs["diverged"].to_numpy().reshape(-1, n_curves), np.nan, values)
+    place = {curve: k for k, curve in enumerate(study.curves)}
+    settings = []
+    for figure in study.figures:
+        if figure.kind in RANKED:
+            named = [
+                Line(label, line.curve)
+                for label, line in zip(labels(figure), figure.lines, strict=True)
+                if not ESTIMATORS[line.curve.estimator].needs_everybody
+            ]
+            settings += _settings(figure.name, named, values, place)
+    return Summary(tuple(settings), tuple(_sentences(settings)))
+
+
+def _settings(
+    name: str, lines: Sequence[Line], values: FloatArray, place: Mapping[Curve, int]
+) -> list[Setting]:
+    """One for each p of a figure that has several lines."""
+
+    def prob(line: Line) -> float:
+        return line.curve.straggler_prob
+
+    found = []
+    for p, same in groupby(sorted(lines, key=prob), key=prob):
+        of_line = {line.label: values[:, place[line.curve]] for line in same}
+        if len(of_line) > 1:
+            found.append(_ranked(name, p, of_line))
+    return found
+
+
+def _ranked(figure: str, p: float, of_line: Mapping[str, FloatArray]) -> Setting:
+    lost = [label for label, runs in of_line.items() if np.isnan(runs).all()]
+    means = {label: np.nanmean(runs) for label, runs in of_line.items() if label not in lost}
+    order = sorted(means, key=lambda label: -means[label])
+    ranks = []
+    for label in order:
+        own, best = of_line[label], of_line[order[0]]
+        behind, behind_half = mean_and_half(best - own)
+        is_best = label == order[0]
+        ranks.append(
+            Rank(
+                label,
+                *_known(mean_and_half(own)),
+                0.0 if is_best else behind,
+                0.0 if is_best else behind_half,
+                is_best or behind is None or behind_half is None or behind <= behind_half,
+            )
+        )
+    return Setting(figure, p, tuple(ranks), tuple(lost))
+
+
+def mean_and_half(values: FloatArray) -> tuple[float | None, float | None]:
+    """The mean over the runs that there are, and half of its 95 % interval; None without any."""
+    there = values[~np.isnan(values)]
+    if len(there) == 0:
+        return None, None
+    if len(there) == 1:
+        return float(there[0]), None
+    sem = there.std(ddof=1) / math.sqrt(len(there))
+    return float(there.mean()), float(stats.t.ppf((1 + LEVEL) / 2, len(there) - 1) * sem)
+
+
+def _known(found: tuple[float | None, float | None]) -> tuple[float, float | None]:
+    mean, half = found
+    return (math.nan if mean is None else mean), half
+
+
+def _sentences(settings: Sequence[Setting]) -> list[str]:
+    """What can be said of all settings together."""
+    n = len(settings)
+    labels = sorted({rank.label for setting in settings for rank in setting.ranks})
+    good = {label: sum(_is_as_good(label, setting) for setting in settings) for label in labels}
+    found = [
+        _praise(label, good[label], sum(_is_alone(label, setting) for setting in settings), n)
+        for label in sorted(labels, key=lambda label: -good[label])
+        if good[label]
+    ]
+    found += [
+        f"{label} is behind the best line in all {n} settings."
+        for label in labels
+        if n > 1 and not good[label] and all(_is_there(label, setting) for setting in settings)
+    ]
+    return found
+
+
+def _praise(label: str, good: int, alone: int, n: int) -> str:
+    if n == 1:
+        return f"{label} is the best line{'' if alone else ', or cannot be told from it'}."
+    where = f"in {'all' if good == n else good} of {n} settings"
+    if alone == good:
+        return f"{label} is the best line {where}."
+    return f"{label} is the best line, or cannot be told from it, {where}."
+
+
+def _is_there(label: str, setting: Setting) -> bool:
+    return any(rank.label == label for rank in setting.ranks)
+
+
+def _is_as_good(label: str, setting: Setting) -> bool:
+    return any(rank.label == label and rank.as_good for rank in setting.ranks)
+
+
+def _is_alone(label: str, setting: Setting) -> bool:
+    """Whether it is the best line and no other is as good."""
+    return [rank.label for rank in setting.ranks if rank.as_good] == [label]
