@@ -70,9 +70,28 @@ def test_a_state_dir_without_numbers_is_gone_on_with(old):
     assert not (old.state_dir / "format.json").exists()
     model = old.run(5, **SETTINGS)
     np.testing.assert_allclose(model.ravel(), expected_after_5_rounds(old), rtol=1e-12)
-    assert list(old.state_dir.glob("epoch1-*/checkpoint.npz")) == [path]  # the same training
+    training = path.parent.name.removeprefix("epoch1-")
+    assert not path.parent.exists()
+    (path,) = old.state_dir.glob("training-*/checkpoint.npz")
+    assert path.parent.name == f"training-{training}"
     assert format_of(old.state_dir)["version"] == STATE_DIR.version
     assert notes_of(path)["version"] == CHECKPOINT.version
+
+
+def test_of_a_training_in_several_epochs_the_last_goes_on(tiny):
+    """State-dir 1 -> 2."""
+    (tiny.state_dir / "commits").mkdir(parents=True)
+    (tiny.state_dir / "format.json").write_text('{"version": 1}')
+    for name in ("epoch2-a-1", "epoch10-a-1", "epoch9-a-1", "epoch3-b-2"):
+        (tiny.state_dir / name).mkdir()
+        (tiny.state_dir / name / "run.json").write_text(name)
+    for _ in range(2):  # and again, if it was interrupted before its version was written
+        (tiny.state_dir / "format.json").write_text('{"version": 1}')
+        ServerState(tiny.state_dir).close()
+        folders = {p.parent.name: p.read_text() for p in tiny.state_dir.glob("*/run.json")}
+        assert folders["training-a-1"] == "epoch10-a-1"
+        assert folders["training-b-2"] == "epoch3-b-2"
+    assert set(folders) == {"training-a-1", "training-b-2", "epoch2-a-1", "epoch9-a-1"}
 
 
 def test_a_new_state_dir_has_the_present_version_at_once(tiny):
@@ -96,7 +115,7 @@ def test_a_state_dir_from_the_future_is_refused_with_both_versions(tiny):
 
 def test_a_checkpoint_from_the_future_is_refused_with_both_versions(tiny):
     tiny.run(1)
-    (path,) = tiny.state_dir.glob("epoch1-*/checkpoint.npz")
+    (path,) = tiny.state_dir.glob("training-*/checkpoint.npz")
     rewritten(path, version=CHECKPOINT.version + 1)
     message = (
         f"checkpoint format has version {CHECKPOINT.version + 1}, "
@@ -129,7 +148,7 @@ def test_a_damaged_version_is_named(tiny, content):
 )
 def test_a_checkpoint_whose_notes_cannot_be_is_damaged(tiny, changes):
     tiny.run(1)
-    (path,) = tiny.state_dir.glob("epoch1-*/checkpoint.npz")
+    (path,) = tiny.state_dir.glob("training-*/checkpoint.npz")
     rewritten(path, **changes)
     with pytest.raises(FederationError, match=r"checkpoint.npz is damaged"):
         checkpoints.read_checkpoint(path)
@@ -146,7 +165,7 @@ def test_the_next_change_of_a_format_is_one_entry():
 
 def test_an_upgrade_of_checkpoints_is_applied_when_they_are_read(tiny, monkeypatch):
     tiny.run(1)
-    (path,) = tiny.state_dir.glob("epoch1-*/checkpoint.npz")
+    (path,) = tiny.state_dir.glob("training-*/checkpoint.npz")
 
     def renamed(saved):
         saved.notes["initial"] = "as version 2 has it"

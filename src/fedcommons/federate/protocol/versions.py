@@ -16,6 +16,7 @@ FIELD = "protocol"
 SPOKEN = {
     0: "from before messages had versions: as 1, but nobody says so",
     1: "questions and offers name their version",
+    2: "sites may join after the exchange: questions name newcomers, commits who joined",
 }
 CURRENT = max(SPOKEN)
 

@@ -20,6 +20,7 @@ from fedcommons.federate.server import asking, withdrawals
 from fedcommons.federate.server.coverage import Coverage
 from fedcommons.federate.server.deadlines import Deadline
 from fedcommons.federate.server.federation import ServerFederation
+from fedcommons.federate.server.joining import Newcomers
 from fedcommons.federate.server.link import NO_ANSWER, TOO_LATE, Link, Node, Question, Reply
 from fedcommons.federate.server.withdrawals import Dismissals
 from fedcommons.methods import Method
@@ -79,6 +80,7 @@ class AnswerCollector:
         self.method, self.deadline, self.config = method, deadline, config
         self._coverage = Coverage()
         self._dismissals = Dismissals(federation)
+        self.newcomers = Newcomers(federation)
 
     @property
     def commit(self) -> Commit:
@@ -147,8 +149,9 @@ class AnswerCollector:
                 found.outcomes[place] = "not connected"
             else:
                 place_of[node] = place
+        newcomers = self.newcomers.look()
         questions = {
-            node: self._question(place, model, round_number, task)
+            node: self._question(place, model, round_number, task, newcomers)
             for node, place in place_of.items()
         }
         replies = asking.ask(
@@ -178,7 +181,14 @@ class AnswerCollector:
             time.sleep(min(asking.POLL_SECONDS, left))
             meeting.ask_newcomers(self.link)
 
-    def _question(self, place: int, model: NamedArrays, round_number: int, task: str) -> Question:
+    def _question(
+        self,
+        place: int,
+        model: NamedArrays,
+        round_number: int,
+        task: str,
+        newcomers: Mapping[str, Any],
+    ) -> Question:
         fields: dict[str, Any] = {
             "commit": self.commit.record,
             "given-up": self.federation.state.given_up,
@@ -186,6 +196,7 @@ class AnswerCollector:
             "task": task,
             "local-steps": self.method.local_steps,
             "batch-size": self.method.batch_size or 0,
+            **newcomers,
         }
         if place not in self._coverage:  # it may not have seen this commit yet
             receipts = self.federation.receipts(self.commit.members[place].identity)
@@ -208,6 +219,7 @@ class AnswerCollector:
             raise AnswerRefused("wrong commit")
         if reply.fields.get("round") != round_number:
             raise AnswerRefused("wrong round")
+        self.newcomers.hear(place, reply.fields)
         return reply.fields
 
 

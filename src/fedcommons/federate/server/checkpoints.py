@@ -68,9 +68,16 @@ class Checkpoint:
             raise ValueError("the memory does not fit the model and the sites")
         if self.moments.ndim != 2 or self.moments.shape[1] != len(self.model):
             raise ValueError("the optimizer's moments do not fit the model")
+        if len(self.identities) != n:
+            raise ValueError("the sites are not those of the reliability")
         if not self.history or self.history[-1].round != self.round:
             raise ValueError("the history does not end with the last round")
         object.__setattr__(self, "reliability", Reliability(self.missed, self.rounds, self.run))
+
+    @property
+    def identities(self) -> list[str]:
+        """The identities of the sites that `missed` and the like are of."""
+        return [str(site["identity"]) for site in self.about["sites"]]
 
     def encode(self) -> memoryview:
         notes = {

@@ -69,6 +69,7 @@ def share(
         raise ArgumentError(f"federation must be letters, digits, . _ -, got {federation!r}")
     wanted = ExchangeSettings(**settings)
     us = ServerFederation(federation, state_dir, run_id)
+    us.leaving = frozenset(wanted.leave)
     try:
         _find_a_commit(us, link, wanted)
         withdrawals.let_go(us, wanted.leave)

@@ -6,6 +6,7 @@ left it, what it returns is as the present code reads it. The number follows fro
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,11 +60,27 @@ def _with_a_number(folder: Path) -> Path:
     return folder
 
 
+def _without_epochs(folder: Path) -> Path:
+    """State-dir 1 -> 2: a training goes on across exchanges, so no epoch is in its folder's name.
+
+    Of the same training in several epochs the last goes on; those before it are left as they are.
+    """
+    newest: dict[str, tuple[int, Path]] = {}
+    for path in folder.glob("epoch*-*"):
+        if found := re.fullmatch(r"epoch(\d+)-(.+)", path.name):
+            number, rest = int(found[1]), found[2]
+            newest[rest] = max(newest.get(rest, (0, path)), (number, path))
+    for rest, (_, path) in newest.items():
+        if not (folder / f"training-{rest}").exists():
+            path.rename(folder / f"training-{rest}")
+    return folder
+
+
 def _with_moments(saved: SavedTraining) -> SavedTraining:
     """Checkpoint 0 -> 1: it has the server optimizer's moments; there were none before."""
     moments = np.zeros((0, len(saved.arrays["model"])))
     return SavedTraining(saved.notes, {**saved.arrays, "moments": moments})
 
 
-STATE_DIR = Format("state-dir", upgrades=(_with_a_number,))
+STATE_DIR = Format("state-dir", upgrades=(_with_a_number, _without_epochs))
 CHECKPOINT = Format("checkpoint", upgrades=(_with_moments,))

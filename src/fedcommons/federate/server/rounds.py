@@ -53,16 +53,27 @@ class Rounds:
         self._ask(state, state.round, np.array(self.commit.present))
 
     def warm_up(self, state: TrainingState) -> None:
-        """Memory from everybody's answer at the initial model; who is missing stays at 0."""
+        """Memory from everybody's answer, at the initial model or after a new exchange.
+
+        What is remembered of those who are missing stays as it is, nothing at first.
+        """
         everybody = np.array(self.commit.present)
         found = self._ask(state, 0, everybody)
         if not found.answered.any():
             raise FederationError(
-                "no answer counts at the initial model, with which memory would start warm: find "
-                "out why, and give the same command again"
+                "no answer counts with which memory would start warm: find out why, and give the "
+                "same command again"
             )
-        state.memory, state.warmed = found.answers, True
+        if state.memory is not None:
+            state.memory[found.answered] = found.answers[found.answered]
+        state.warmed = True
         logger.info("memory is warm for %d of %d sites", found.answered.sum(), everybody.sum())
+
+    def take_in_newcomers(self, state: TrainingState) -> bool:
+        """Go on with the sites that came later and are accepted; whether there are any."""
+        joined = self.collector.newcomers.take_in()
+        state.come_to(self.commit, self.federation.state)
+        return joined
 
     def one(self, state: TrainingState, asked: BoolArray | None) -> RoundNote:
         """The next round, in which these sites are asked (all by default); what is noted of it."""
@@ -71,7 +82,7 @@ class Rounds:
             asked = np.ones(len(self.commit.members), np.bool_)
         found = self._ask(state, t + 1, asked)
         commit, present = self.commit, np.array(self.commit.present)
-        p = straggler_prob(self.settings, state.reliability)  # of past rounds
+        p = straggler_prob(self.settings, commit, state.reliability)  # of past rounds
         # If nobody answers who was asked, the server is alone: the model stays as it is, whatever
         # is remembered, and nothing is learnt of any site.
         if found.answered.any():

@@ -141,14 +141,14 @@ class ServerState:
         return read_checkpoint(self.folder / training / "checkpoint.npz")
 
     def newest_checkpoint(
-        self, prefix: str, where: Callable[[Checkpoint], bool] = lambda _checkpoint: True
+        self, where: Callable[[Checkpoint], bool] = lambda _checkpoint: True
     ) -> Checkpoint | None:
-        """The checkpoint that was written last, of the trainings whose name begins so.
+        """The checkpoint that was written last, of all trainings.
 
         Those that are not as `where` wants them are passed over, and so are damaged ones: they are
         read here for what they say of the sites alone.
         """
-        paths = self.folder.glob(f"{prefix}*/checkpoint.npz")
+        paths = self.folder.glob("training-*/checkpoint.npz")
         for path in sorted(paths, key=lambda path: path.stat().st_mtime_ns, reverse=True):
             try:
                 saved = self.checkpoint(path.parent.name)

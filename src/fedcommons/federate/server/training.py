@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from fedcommons import checks
-from fedcommons.checks import BoolArray
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays
@@ -50,7 +49,7 @@ class Training:
 
     @property
     def name(self) -> str:
-        return self.settings.name(self.commit.number, self.config)
+        return self.settings.name(self.config)
 
     @property
     def folder(self) -> Path:
@@ -95,11 +94,10 @@ class Training:
                 state.round,
                 num_rounds,
             )
-        absences = code_choice.rehearsed_absences(self.settings, self.commit, num_rounds)
         if self.settings.method.warm and not state.warmed:
             rounds.warm_up(state)
             self._save(state, schema)
-        self._go_on(rounds, state, num_rounds, absences, evaluate, on_round)
+        self._go_on(rounds, state, num_rounds, evaluate, on_round)
         results.write(self.folder, self._about(), state.history, state.model)
         return state
 
@@ -108,16 +106,18 @@ class Training:
         rounds: Rounds,
         state: TrainingState,
         num_rounds: int,
-        absences: BoolArray | None,
         evaluate: Evaluate | None,
         on_round: Callable[[RoundNote], None] | None,
     ) -> None:
         """Round after round up to `num_rounds`; an error if nobody answers for many of them."""
         silent, most_silent = 0, min(MOST_SILENT_ROUNDS, num_rounds - state.round)
+        absences = code_choice.rehearsed_absences(self.settings, self.commit, num_rounds)
         for t in range(state.round, num_rounds):
             note = rounds.one(state, None if absences is None else absences[t])
             note = round_notes.with_metrics(note, evaluate, state.model)
             state.history.append(note)
+            if rounds.take_in_newcomers(state):
+                absences = code_choice.rehearsed_absences(self.settings, self.commit, num_rounds)
             self._save(state, rounds.schema)
             round_notes.log_round(note, num_rounds)
             if on_round:

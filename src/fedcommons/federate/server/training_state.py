@@ -18,7 +18,7 @@ from fedcommons.federate.server.checkpoints import Checkpoint
 from fedcommons.federate.server.round_notes import RoundNote
 from fedcommons.federate.server.settings import Settings
 from fedcommons.federate.server.state import ServerState
-from fedcommons.federate.server.withdrawals import reset_memory
+from fedcommons.federate.server.withdrawals import forgotten
 from fedcommons.methods import Method
 from fedcommons.optimizers import OPTIMIZERS
 from fedcommons.reliability import Reliability
@@ -34,7 +34,8 @@ class TrainingState:
         memory: what the estimator remembers, (N, P); None if it remembers nothing.
         moments: what the server optimizer keeps, of (P,) each.
         reliability: how often each site answers, as far as it is known.
-        commit: the order of the commit that `memory` is of.
+        commit: the order of the commit that it is under.
+        sites: the identities of its members; `memory` and `reliability` are of these.
         initial: a digest of the model before round 1.
         warmed: whether memory was started from everybody's answer.
         history: a note of every round.
@@ -46,6 +47,7 @@ class TrainingState:
     moments: optimizers.State
     reliability: Reliability
     commit: tuple[int, int]
+    sites: list[str]
     initial: str
     warmed: bool = False
     history: list[RoundNote] = field(default_factory=list)
@@ -68,6 +70,7 @@ class TrainingState:
             OPTIMIZERS[method.server_optimizer].start(vector.shape),
             reliability,
             commit.order,
+            [member.identity for member in commit.members],
             digest_of(vector),
             history=[note],
         )
@@ -95,6 +98,7 @@ class TrainingState:
             tuple(saved.moments),
             saved.reliability,
             saved.commit,
+            saved.identities,
             saved.initial,
             saved.warmed,
             list(saved.history),
@@ -125,11 +129,25 @@ class TrainingState:
         )
 
     def come_to(self, commit: Commit, disk: ServerState) -> None:
-        """Forget the answers of sites that held what is gone since the state's last commit."""
-        if self.commit != commit.order:
-            if self.memory is not None:
-                reset_memory(self.memory, disk.commit_of(self.commit), commit)
-            self.commit = commit.order
+        """Be under another commit: what is known of a site stays with it, wherever it is listed.
+
+        Forgotten are the answers of sites that held what is gone since, or hold other examples.
+        """
+        if self.commit == commit.order:
+            return
+        places = commit.places_in(self.sites)
+        self.reliability = self.reliability.of(places)
+        if self.memory is not None:
+            gone = forgotten(disk.commit_of(self.commit), commit)
+            kept = np.zeros((len(places), self.memory.shape[1]))
+            for new, old in enumerate(places):
+                if old is not None and gone is not None and self.sites[old] not in gone:
+                    kept[new] = self.memory[old]
+            self.memory = kept
+        if self.commit[0] != commit.number:
+            self.warmed = False  # everybody has just been there again
+        self.sites = [member.identity for member in commit.members]
+        self.commit = commit.order
 
 
 def digest_of(vector: FloatArray) -> str:

@@ -105,6 +105,9 @@ class SiteRequests:
         me = site.place(commit)
         withdrawn = site.withdrawn_since(commit)
         fields: dict[str, Any] = {"digest": commit.digest, "round": int(request["round"])}
+        if request.get("newcomers"):
+            newcomers = dict(zip(request["newcomers"], request["newcomer-keys"], strict=True))
+            fields["welcome"] = site.would_train_with(newcomers)
         if (withdrawn.numbers, withdrawn.n_private) != (
             commit.withdrawn[me],
             commit.withdrawn_private[me],
