@@ -21,6 +21,7 @@ from fedcommons.federate.server.link import Link
 from fedcommons.federate.server.round_notes import Evaluate, RoundNote
 from fedcommons.federate.server.rounds import Rounds
 from fedcommons.federate.server.settings import Settings
+from fedcommons.federate.server.training_folder import TrainingFolder
 from fedcommons.federate.server.training_state import TrainingState
 
 logger = logging.getLogger(__name__)
@@ -78,18 +79,19 @@ class Training:
                 "which is computed from batches: use GroupNorm or LayerNorm, or "
                 "track_running_stats=False"
             )
+        folder = TrainingFolder(self.folder, schema)
         collector = AnswerCollector(
-            self.federation, link, schema, self.settings.method, self.deadline, self.config
+            self.federation, link, folder, self.settings.method, self.deadline, self.config
         )
         rounds = Rounds(self.federation, self.settings, collector)
         saved = self.federation.state.checkpoint(self.name)
         code_choice.commit_to_code(
             self.federation, self.settings, saved, lambda: collector.owner_shares(initial)
         )
-        state = self._begin(initial, schema, evaluate, saved)
+        state = self._begin(initial, folder, evaluate, saved)
         if state.round and num_rounds <= state.round:
             rounds.bring_up_to_date(state)
-            self._save(state, schema)
+            self._save(state, folder)
             logger.warning(
                 "nothing was trained: this training is at round %d, num_rounds is %d in all",
                 state.round,
@@ -98,7 +100,7 @@ class Training:
         absences = code_choice.rehearsed_absences(self.settings, self.commit, num_rounds)
         if self.settings.method.warm and not state.warmed:
             rounds.warm_up(state)
-            self._save(state, schema)
+            self._save(state, folder)
         self._go_on(rounds, state, num_rounds, absences, evaluate, on_round)
         results.write(self.folder, self._about(), state.history, state.model)
         return state
@@ -118,7 +120,7 @@ class Training:
             note = rounds.one(state, None if absences is None else absences[t])
             note = round_notes.with_metrics(note, evaluate, state.model)
             state.history.append(note)
-            self._save(state, rounds.schema)
+            self._save(state, rounds.collector.folder)
             round_notes.log_round(note, num_rounds)
             if on_round:
                 on_round(note)
@@ -133,7 +135,7 @@ class Training:
     def _begin(
         self,
         initial: NamedArrays,
-        schema: ModelSchema,
+        folder: TrainingFolder,
         evaluate: Evaluate | None,
         saved: Checkpoint | None,
     ) -> TrainingState:
@@ -141,20 +143,19 @@ class Training:
         if saved is None:
             return TrainingState.start(
                 initial,
-                schema,
+                folder.schema,
                 self.settings.method,
                 code_choice.known_reliability(self.federation, self.settings),
                 self.commit,
                 round_notes.initial_note(evaluate, initial),
             )
-        state = TrainingState.resume(saved, initial, schema, str(self.folder))
+        state = TrainingState.resume(saved, initial, folder.schema, folder)
         logger.info("going on after round %d", state.round)
         state.come_to(self.commit, self.federation.state)  # it may have changed in between
         return state
 
-    def _save(self, state: TrainingState, schema: ModelSchema) -> None:
-        checkpoint = state.checkpoint(schema, self.commit, self.settings, self._about())
-        self.federation.state.save_checkpoint(self.name, checkpoint)
+    def _save(self, state: TrainingState, folder: TrainingFolder) -> None:
+        state.save(folder, self.commit, self.settings, self._about())
 
     def _about(self) -> dict[str, Any]:
         return results.describe(self.commit, self.settings, self.config)

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from fedcommons.checks import FloatArray
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.refusals import AnswerRefused
@@ -125,10 +124,11 @@ def withdraw(commit: Commit, place: int, taken_back: Withdrawn) -> Commit:
 # What is remembered of it
 
 
-def reset_memory(memory: FloatArray, before: Commit | None, after: Commit) -> None:
-    """Forget the answers of sites that held what is gone; of all, if it is not known what is."""
-    everybody = set(range(len(memory)))
-    memory[sorted(holders_of_what_left(before, after) if before else everybody)] = 0
+def forgotten(before: Commit | None, after: Commit) -> set[str] | None:
+    """The sites, by identity, that held what is gone; None, all, if it is not known what is."""
+    if before is None:
+        return None
+    return {before.members[place].identity for place in holders_of_what_left(before, after)}
 
 
 def holders_of_what_left(before: Commit, after: Commit) -> set[int]:
