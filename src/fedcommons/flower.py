@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flwr.app import Context
+from flwr.app import ArrayRecord, Context
 
 from fedcommons import checks
 from fedcommons.errors import ArgumentError
@@ -83,6 +83,7 @@ def share(
     reshare: bool | None = None,
     leave: Sequence[str] | None = None,
     seed: int | None = None,
+    initial_arrays: ArrayRecord | None = None,
 ) -> ServerFederation:
     """Share each shareable example with `copies` other sites, once; later runs take that up.
 
@@ -95,11 +96,16 @@ def share(
         reshare: make a new exchange although there is one.
         leave: names of sites that left for good; everybody deletes what came from them.
         seed: of the draw; random by default.
+        initial_arrays: the model that will be trained. With it, what a round will need of the
+            server's memory and disk is said before the exchange, and refused if it is not there;
+            by the run config's estimator and server-optimizer, if these are in it.
 
     What is not given is taken from the run config: copies, federation, state-dir, sites, wait,
     timeout, reshare, leave (names with commas between), seed.
     """
-    from fedcommons.federate.server import coordinator
+    from fedcommons.federate.protocol.model_schema import ModelSchema
+    from fedcommons.federate.server import coordinator, room
+    from fedcommons.federate.transport.flower_arrays import model_of
     from fedcommons.federate.transport.flower_link import FlowerLink
 
     config = context.run_config
@@ -110,10 +116,24 @@ def share(
     folder = given(state_dir, "state-dir", None)
     if folder is None:
         raise ArgumentError("state-dir must be given in the run config, an absolute path")
+    state_dir = checks.path("state-dir", folder)
+    schema = None if initial_arrays is None else ModelSchema.of(model_of(initial_arrays))
+
+    def check_room(n_sites: int) -> None:
+        if schema is not None:
+            room.check(
+                n_sites,
+                schema,
+                state_dir,
+                estimator=str(config.get("estimator", "coded_sum")),
+                server_optimizer=str(config.get("server-optimizer", "sgd")),
+            )
+
     return coordinator.share(
         FlowerLink(grid),
         federation=str(given(federation, "federation", "federation")),
-        state_dir=checks.path("state-dir", folder),
+        state_dir=state_dir,
+        check_room=check_room,
         run_id=context.run_id,
         copies=given(copies, "copies", None),
         n_sites=given(sites, "sites", 2),

@@ -161,7 +161,7 @@ def test_memory_is_reset_for_the_holders_of_what_left_alone(tiny):
         tiny.withdraw("b", 0)
         first = federation.commit
         grid.tamper = lambda _site, message, reply: (  # nobody answers under the next commit
-            reply if messages.fields(message)["commit"] == first.record else None
+            reply if messages.fields(message)["digest"] == first.digest else None
         )
         with pytest.raises(FederationError, match="nobody answered"):
             train(federation, grid, 3, **settings)

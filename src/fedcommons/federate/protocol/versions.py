@@ -16,6 +16,7 @@ FIELD = "protocol"
 SPOKEN = {
     0: "from before messages had versions: as 1, but nobody says so",
     1: "questions and offers name their version",
+    2: "a commit that both sides know may be named by its digest alone",
 }
 CURRENT = max(SPOKEN)
 

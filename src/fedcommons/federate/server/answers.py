@@ -15,7 +15,7 @@ from fedcommons.checks import BoolArray
 from fedcommons.federate.protocol import versions
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays
-from fedcommons.federate.protocol.refusals import AnswerRefused
+from fedcommons.federate.protocol.refusals import AnswerRefused, CommitUnknown
 from fedcommons.federate.protocol.withdrawals import Withdrawn
 from fedcommons.federate.server import asking, withdrawals
 from fedcommons.federate.server.answer_files import Row
@@ -110,6 +110,7 @@ class AnswerCollector:
                 raise AnswerRefused("malformed")
             parts = self._parts(reply.answer)
             self._coverage.note(place, coverage)
+            self.federation.meeting.commits[self.commit.members[place].identity] = self.commit
             return parts
 
         found = self._ask(model, round_number, "answer", asked, take)
@@ -170,11 +171,16 @@ class AnswerCollector:
             else:
                 place_of[node] = place
 
-        def hear(node: Node, reply: Reply, took: float) -> None:
+        told: set[Node] = set()  # the whole commit, since they said that they lack it
+
+        def hear(node: Node, reply: Reply, took: float) -> Question | None:
             place = place_of[node]
+            if reply.failure == CommitUnknown.__name__ and node not in told:
+                told.add(node)
+                return self._question(place, model, round_number, task, whole=True)
             if reply.failure is not None:
                 self._note_failure(found, node, place, reply.failure, seconds)
-                return
+                return None
             self.deadline.note_answer(node, took)
             parts = None
             try:
@@ -185,6 +191,7 @@ class AnswerCollector:
                 found.refuse(place, members[place].site, "malformed")
             if parts is not None:  # what fails now is the server's own disk
                 found.rows[place] = self.folder.answers.put(parts)
+            return None
 
         questions = {
             node: self._question(place, model, round_number, task)
@@ -213,17 +220,24 @@ class AnswerCollector:
             time.sleep(min(asking.POLL_SECONDS, left))
             meeting.ask_newcomers(self.link)
 
-    def _question(self, place: int, model: NamedArrays, round_number: int, task: str) -> Question:
+    def _question(
+        self, place: int, model: NamedArrays, round_number: int, task: str, *, whole: bool = False
+    ) -> Question:
+        """With the whole commit where the site is not known to have applied it, or says so."""
+        commit, who = self.commit, self.commit.members[place].identity
+        applied = self.federation.meeting.commits.get(who)
+        is_known = not whole and applied is not None and applied.digest == commit.digest
         fields: dict[str, Any] = {
-            "commit": self.commit.record,
+            "commit": b"" if is_known else commit.record,
+            "digest": commit.digest,
             "given-up": self.federation.state.given_up,
             "round": round_number,
             "task": task,
             "local-steps": self.method.local_steps,
             "batch-size": self.method.batch_size or 0,
         }
-        if place not in self._coverage:  # it may not have seen this commit yet
-            receipts = self.federation.receipts(self.commit.members[place].identity)
+        if whole or place not in self._coverage:  # it may not have seen this commit yet
+            receipts = self.federation.receipts(who)
             fields["receipt-recipients"] = [r.recipient for r in receipts]
             fields["receipt-examples"] = [r.examples for r in receipts]
             fields["receipt-signatures"] = [r.signature for r in receipts]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,18 +56,25 @@ class ExchangeSettings:
 
 
 def share(
-    link: Link, *, federation: str, state_dir: Path, run_id: int, **settings: Any
+    link: Link,
+    *,
+    federation: str,
+    state_dir: Path,
+    run_id: int,
+    check_room: Callable[[int], None] = lambda _n_sites: None,
+    **settings: Any,
 ) -> ServerFederation:
     """Exchange once, or take up the exchange that was made: the federation, under its commit.
 
-    `settings` are those of `ExchangeSettings`.
+    `settings` are those of `ExchangeSettings`. Before an exchange is begun, `check_room` is called
+    with the number of sites that are there, and may refuse.
     """
     if not NAME.fullmatch(federation):
         raise ArgumentError(f"federation must be letters, digits, . _ -, got {federation!r}")
     wanted = ExchangeSettings(**settings)
     us = ServerFederation(federation, state_dir, run_id)
     try:
-        _find_a_commit(us, link, wanted)
+        _find_a_commit(us, link, wanted, check_room)
         withdrawals.let_go(us, wanted.leave)
         point_out_strangers(us)
     except BaseException:
@@ -76,7 +83,9 @@ def share(
     return us
 
 
-def _find_a_commit(us: ServerFederation, link: Link, wanted: ExchangeSettings) -> None:
+def _find_a_commit(
+    us: ServerFederation, link: Link, wanted: ExchangeSettings, check_room: Callable[[int], None]
+) -> None:
     """Meet the sites; then go on with an exchange, make one, or use the one that was made."""
     # Sites that have a commit say who they are first: a fresh key would number their rows anew.
     is_first = us.commit_or_none is None and us.unfinished is None and not wanted.reshare
@@ -95,6 +104,7 @@ def _find_a_commit(us: ServerFederation, link: Link, wanted: ExchangeSettings) -
             us.meeting.gather(
                 link, n_sites=n_sites, wait=wait, with_key=True, unless_committed=False
             )
+        check_room(len(us.meeting.here))
         begun = exchange.begin(us, wanted.copies, wanted.seed, wanted.leave)
         exchange.deliver(us, link, begun, seconds=seconds)
     elif us.commit.copies != wanted.copies:

@@ -12,7 +12,7 @@ from fedcommons.checks import BoolArray
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays
-from fedcommons.federate.server import code_choice, results, round_notes
+from fedcommons.federate.server import code_choice, results, room, round_notes
 from fedcommons.federate.server.answers import AnswerCollector
 from fedcommons.federate.server.checkpoints import Checkpoint
 from fedcommons.federate.server.deadlines import Deadline
@@ -79,6 +79,13 @@ class Training:
                 "which is computed from batches: use GroupNorm or LayerNorm, or "
                 "track_running_stats=False"
             )
+        room.check(
+            len(self.commit.members_present),
+            schema,
+            self.folder,
+            estimator=self.settings.method.estimator,
+            server_optimizer=self.settings.method.server_optimizer,
+        )
         folder = TrainingFolder(self.folder, schema)
         collector = AnswerCollector(
             self.federation, link, folder, self.settings.method, self.deadline, self.config
