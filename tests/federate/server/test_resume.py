@@ -217,7 +217,7 @@ def test_a_full_disk_is_said_with_the_file_and_leaves_nothing_behind(tiny, monke
         patch.setattr(os, call, full)
         grid = tiny.grid()
         with tiny.shared(grid) as federation:
-            path = next(tiny.state_dir.glob("training-*")) / "checkpoint.npz"
+            path = next(tiny.state_dir.glob("training-*")) / "history.jsonl"
             with pytest.raises(FederationError, match=f"{path} cannot be written: No space left"):
                 train(federation, grid, 2)
     assert not list(tiny.state_dir.rglob(".*.part"))

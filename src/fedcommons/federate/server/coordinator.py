@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -59,11 +59,18 @@ class ExchangeSettings:
 
 
 def share(
-    link: Link, *, federation: str, state_dir: Path, run_id: int, **settings: Any
+    link: Link,
+    *,
+    federation: str,
+    state_dir: Path,
+    run_id: int,
+    check_room: Callable[[int], None] = lambda _n_sites: None,
+    **settings: Any,
 ) -> ServerFederation:
     """Exchange once, or take up the exchange that was made: the federation, under its commit.
 
-    `settings` are those of `ExchangeSettings`.
+    `settings` are those of `ExchangeSettings`. Before an exchange is begun, `check_room` is called
+    with the number of sites that are there, and may refuse.
     """
     if not NAME.fullmatch(federation):
         raise ArgumentError(f"federation must be letters, digits, . _ -, got {federation!r}")
@@ -71,7 +78,7 @@ def share(
     us = ServerFederation(federation, state_dir, run_id)
     us.leaving = frozenset(wanted.leave)
     try:
-        _find_a_commit(us, link, wanted)
+        _find_a_commit(us, link, wanted, check_room)
         withdrawals.let_go(us, wanted.leave)
         point_out_strangers(us)
     except BaseException:
@@ -80,7 +87,9 @@ def share(
     return us
 
 
-def _find_a_commit(us: ServerFederation, link: Link, wanted: ExchangeSettings) -> None:
+def _find_a_commit(
+    us: ServerFederation, link: Link, wanted: ExchangeSettings, check_room: Callable[[int], None]
+) -> None:
     """Meet the sites; then go on with an exchange, make one, or use the one that was made."""
     # Sites that have a commit say who they are first: a fresh key would number their rows anew.
     is_first = us.commit_or_none is None and us.unfinished is None and not wanted.reshare
@@ -98,6 +107,7 @@ def _find_a_commit(us: ServerFederation, link: Link, wanted: ExchangeSettings) -
             n_sites = min(n_sites, us.meeting.n_heard)  # who is not there was waited for
             us.meeting.ask_anew()
             gather(n_sites=n_sites, with_key=True, unless_committed=False)
+        check_room(len(us.meeting.here))
         begun = exchange.begin(us, wanted.copies, wanted.seed, wanted.leave)
         exchange.deliver(us, link, begun, seconds=seconds)
     elif us.commit.copies != wanted.copies:

@@ -35,7 +35,7 @@ class ServerState:
     exchange.json             the last epoch and its receipts
     given-up.json             the last epoch that was begun and will not be gone on with
     commits/00001-00000.json  every commit: epoch and serial
-    <training>/               checkpoint.npz, and the results of one training
+    <training>/               one training, see `training_folder`
     """
 
     def __init__(self, folder: Path) -> None:
@@ -158,11 +158,6 @@ class ServerState:
             if saved is not None and where(saved):
                 return saved
         return None
-
-    def save_checkpoint(self, training: str, checkpoint: Checkpoint) -> None:
-        durable.make_folder(self.folder / training)
-        path = self.folder / training / "checkpoint.npz"
-        durable.write_file(path, checkpoint.encode(), "server.checkpoint")
 
 
 def _order(path: Path) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from fedcommons.errors import StoreError
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.packing import SharedExamples
 from fedcommons.federate.protocol.receipts import Receipt, n_assigned
-from fedcommons.federate.protocol.refusals import CommitRefused, Refusal
+from fedcommons.federate.protocol.refusals import CommitRefused, CommitUnknown, Refusal
 from fedcommons.federate.protocol.withdrawals import Withdrawn
 from fedcommons.federate.site.decoded import decoded_commit, decoded_epoch
 from fedcommons.federate.site.exchange import Exchange
@@ -66,6 +66,13 @@ class Site(Participant):
             raise CommitRefused("the site is no member any more")
         self.manifest_of(commit)
         return commit
+
+    def record_of(self, digest: bytes) -> bytes:
+        """The record of the commit that the site is under, if this is its digest."""
+        current, record = self.store.commit_record()
+        if current != digest:
+            raise CommitUnknown("the site is not under the commit that the message names")
+        return record
 
     def _keys_of(self, after: int, up_to: int) -> list[bytes]:
         """The public keys that this site offered for the epochs in (after, up_to]."""

@@ -152,7 +152,7 @@ class SiteClient:
                 raise FederationError("the training function must return content")
             return _returned(reply.content)
 
-        record = message.content.array_records.get("arrays")
+        record = messages.arrays(message.content).get("arrays")
         model = {} if record is None else arrays_of(record)  # none: a site is told that it is out
         reply = self._requests_of(context).answer(messages.fields(message), model, train)
         if reply.answer is None:
@@ -175,5 +175,5 @@ def _returned(content: RecordDict) -> dict[str, NamedArrays]:
     """The arrays that a training function returned, by the name of their record."""
     return {
         name: model_of(record) if name == "arrays" else arrays_of(record)
-        for name, record in content.array_records.items()
+        for name, record in messages.arrays(content).items()
     }
