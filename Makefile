@@ -28,9 +28,9 @@ $(READY): pyproject.toml constraints.txt
 	$(PIP) --editable . --group dev
 	@touch $(READY)
 
-# Flower, PyTorch and Dask: the reproduction does without them.
+# Flower, Ray, PyTorch and Dask: the reproduction does without them.
 $(FEDERATION): $(READY)
-	$(PIP) --editable '.[flower,torch,cluster]'
+	$(PIP) --editable '.[flower,simulation,torch,cluster]'
 	@touch $(FEDERATION)
 
 reproduce: $(READY) ## Run the main job: the paper's experiment on MNIST
@@ -81,6 +81,7 @@ bench: $(FEDERATION) ## Measure speed and memory, ours and peers'
 	$(BIN)/python benchmarks/reproduction.py --json results/benchmark-reproduction.json
 	$(BIN)/python benchmarks/models.py --json results/benchmark-models.json
 	$(BIN)/python benchmarks/federation.py --json results/benchmark-federation.json
+	$(BIN)/python benchmarks/size.py --json results/benchmark-size.json
 	$(BIN)/python benchmarks/deployment.py --json results/benchmark-deployment.json
 	$(BIN)/python benchmarks/exchange.py --json results/benchmark-exchange.json
 

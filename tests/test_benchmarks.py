@@ -91,3 +91,15 @@ def test_models_benchmark_runs_and_its_loop_does_the_same_work(tmp_path):
     assert len(result) == 7
     gaps = [row.get("largest difference in accuracy", 0) for row in result.values()]
     assert max(gaps) < 0.003  # 2 of 1,000
+
+
+def test_size_benchmark_runs(tmp_path):
+    out = tmp_path / "results.json"
+    subprocess.run(
+        [sys.executable, BENCHMARKS / "size.py", "--quick", "--json", out],
+        check=True,
+        capture_output=True,
+    )
+    ((_, found),) = json.loads(out.read_text()).items()
+    assert found["checkpoint, MB"] == pytest.approx(0.4, rel=0.1)
+    assert found["training's folder, MB"] > 4 * found["checkpoint, MB"]

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flwr.app import Context
+from flwr.app import ArrayRecord, Context
 
 from fedcommons import checks
 from fedcommons.errors import ArgumentError
@@ -83,6 +83,7 @@ def share(
     reshare: bool | None = None,
     leave: Sequence[str] | None = None,
     seed: int | None = None,
+    initial_arrays: ArrayRecord | None = None,
 ) -> ServerFederation:
     """Share each shareable example with `copies` other sites, once; later runs take that up.
 
@@ -95,11 +96,20 @@ def share(
         reshare: make a new exchange although there is one.
         leave: names of sites that left for good; everybody deletes what came from them.
         seed: of the draw; random by default.
+        initial_arrays: the model that will be trained. With it, what a round will need of the
+            server's memory and disk is said before the exchange, and refused if it is not there;
+            by the run config's estimator and server-optimizer, if these are in it.
 
     What is not given is taken from the run config: copies, federation, state-dir, sites, wait,
     timeout, reshare, leave (names with commas between), seed.
+
+    In a simulation all sites are there, and everything is kept in the folder `simulation` of the
+    state-dir, or in one for this run alone if there is no state-dir (`transport/simulation.py`).
     """
-    from fedcommons.federate.server import coordinator
+    from fedcommons.federate.protocol.model_schema import ModelSchema
+    from fedcommons.federate.server import coordinator, room
+    from fedcommons.federate.transport import simulation
+    from fedcommons.federate.transport.flower_arrays import model_of
     from fedcommons.federate.transport.flower_link import FlowerLink
 
     config = context.run_config
@@ -107,17 +117,36 @@ def share(
     def given(value: Any, name: str, default: Any) -> Any:
         return config.get(name, default) if value is None else value
 
-    folder = given(state_dir, "state-dir", None)
-    if folder is None:
+    link = FlowerLink(grid)
+    asked = {
+        "state_dir": given(state_dir, "state-dir", None),
+        "copies": given(copies, "copies", None),
+        "n_sites": given(sites, "sites", 2),
+        "wait": given(wait, "wait", 60),
+    }
+    if (n := simulation.n_nodes(grid)) is not None:
+        asked = simulation.arranged(asked, n, config, context.run_id)
+    if not asked["state_dir"]:
         raise ArgumentError("state-dir must be given in the run config, an absolute path")
+    folder = asked["state_dir"] = checks.path("state-dir", asked["state_dir"])
+    schema = None if initial_arrays is None else ModelSchema.of(model_of(initial_arrays))
+
+    def check_room(n_sites: int) -> None:
+        if schema is not None:
+            room.check(
+                n_sites,
+                schema,
+                folder,
+                estimator=str(config.get("estimator", "coded_sum")),
+                server_optimizer=str(config.get("server-optimizer", "sgd")),
+            )
+
     return coordinator.share(
-        FlowerLink(grid),
+        link,
         federation=str(given(federation, "federation", "federation")),
-        state_dir=checks.path("state-dir", folder),
+        check_room=check_room,
         run_id=context.run_id,
-        copies=given(copies, "copies", None),
-        n_sites=given(sites, "sites", 2),
-        wait=given(wait, "wait", 60),
+        **asked,
         seconds=given(timeout, "timeout", 120),
         reshare=given(reshare, "reshare", False),
         leave=_names(given(leave, "leave", "")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -73,6 +74,17 @@ class Reliability:
         """Nothing observed yet."""
         nothing = np.zeros(checks.n_clients(n_clients), np.int64)
         return cls(nothing, nothing, nothing, prior_prob, prior_rounds, cap)
+
+    def of(self, clients: Sequence[int | None]) -> Reliability:
+        """The same knowledge for these clients, in this order; None is one that is new."""
+        known = np.array([i is not None for i in clients], np.bool_)
+        at = np.array([0 if i is None else i for i in clients], np.int64)
+        return replace(
+            self,
+            missed=np.where(known, self.missed[at], 0),
+            rounds=np.where(known, self.rounds[at], 0),
+            run=np.where(known, self.run[at], 0),
+        )
 
     @property
     def straggler_prob(self) -> FloatArray:

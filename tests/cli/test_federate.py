@@ -39,7 +39,7 @@ def app(tmp_path_factory):
     said = fedcommons(
         "federate", "run", folder, "--run-config", "num-rounds=3 rehearse-stragglers=0.3"
     )
-    return folder, folder.with_name("clinics-state") / "embedded", said
+    return folder, folder.with_name("clinics-state") / "simulation", said
 
 
 def results(state: Path) -> list[Path]:

@@ -7,9 +7,10 @@ import itertools
 import os
 import shutil
 import signal
+import tempfile
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,12 @@ from fedcommons import estimators
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.model_schema import ModelSchema
 from fedcommons.federate.server import asking, coordinator, delivery, meeting
+from fedcommons.federate.server.answer_files import AnswerFiles, Row
 from fedcommons.federate.server.answers import AnswerCollector
+from fedcommons.federate.server.checkpoints import read_checkpoint
 from fedcommons.federate.server.deadlines import Deadline
 from fedcommons.federate.server.federation import ServerFederation
+from fedcommons.federate.server.training_folder import TrainingFolder
 from fedcommons.federate.site.own_data import SiteData
 from fedcommons.federate.site.store import Store
 from fedcommons.federate.transport.client_app import SiteClient, attach, coded
@@ -342,11 +346,34 @@ def answers_at(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The answers that the sites really give at these parameters: (N, P), and who answered."""
     model = {"beta": beta}
-    schema, link = ModelSchema.of(model), FlowerLink(grid)
-    collector = AnswerCollector(federation, link, schema, Method(), Deadline(10.0), {})
-    present = np.array(federation.commit.present)
-    found = serving(grid, lambda: collector.answers(model, 1, present))
-    return found.answers, found.answered
+    with tempfile.TemporaryDirectory() as path:
+        folder, link = TrainingFolder(Path(path), ModelSchema.of(model)), FlowerLink(grid)
+        collector = AnswerCollector(federation, link, folder, Method(), Deadline(10.0), {})
+        present = np.array(federation.commit.present)
+        found = serving(grid, lambda: collector.answers(model, 1, present))
+        return rows_of(folder.answers, found.rows), found.answered
+
+
+def rows_of(files: AnswerFiles, rows: Sequence[Row | None]) -> np.ndarray:
+    """These answers, (N, P); 0 where there is none."""
+    found = np.zeros((len(rows), files.n_params))
+    for i, row in enumerate(rows):
+        if row is not None:
+            found[i] = files.read(row, 0, files.n_params)
+    return found
+
+
+def remembered(federation: ServerFederation) -> np.ndarray:
+    """What the newest training remembers of each site, (N, P), by its checkpoint."""
+    saved = federation.state.newest_checkpoint()
+    (folder,) = {
+        path.parent
+        for path in federation.state.folder.glob("training-*/checkpoint.npz")
+        if read_checkpoint(path).memory == saved.memory
+    }
+    files = AnswerFiles(folder / "answers", len(saved.model), saved.model.dtype)
+    members = federation.commit.members
+    return rows_of(files, [saved.memory.get(member.identity) for member in members])
 
 
 def mean_estimate(answers: np.ndarray, p: np.ndarray) -> np.ndarray:

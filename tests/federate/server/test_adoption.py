@@ -224,11 +224,11 @@ def test_who_withdrew_again_takes_part_for_good(tiny):
     assert outcomes(notes[0])["b"] == "StoreIsOlder"
     tiny.close()
     tiny.withdraw("b", 0, 1)
-    for _ in range(3):
+    for k in range(3):
         grid = tiny.grid()
         with tiny.shared(grid, reshare=True) as federation:
             assert members(federation) == ["a", "b", "c", "d"]
-            _, notes = train(federation, grid, 1)
+            _, notes = train(federation, grid, 4 + k)
         assert set(outcomes(notes[0]).values()) == {"answered"}
         tiny.close()
 

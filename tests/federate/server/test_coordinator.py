@@ -96,12 +96,12 @@ def test_an_older_server_takes_the_word_of_most_for_a_later_exchange(tiny, tmp_p
         assert federation.commit.order == (2, 0)
 
 
-def test_a_site_that_came_after_the_exchange_is_taken_in_by_a_new_one(tiny, caplog):
+def test_a_site_that_came_after_the_exchange_shares_with_the_next_one(tiny, caplog):
     tiny.run(1, grid=tiny.grid(without="d"))
     grid = tiny.grid()
     with tiny.shared(grid) as federation:
         assert len(federation.commit.members) == 3
-    assert "d came after the exchange: reshare = true takes it in" in caplog.text
+    assert "d came after the exchange: it can train from the next round on" in caplog.text
     with tiny.shared(tiny.grid(), reshare=True) as federation:
         assert len(federation.commit.members) == 4
 
@@ -127,7 +127,7 @@ def test_a_new_exchange_that_sites_refuse_is_not_committed(tiny):
     grid = tiny.grid(without="c")
     with tiny.shared(grid, reshare=True) as federation:
         assert [m.site for m in federation.commit.members] == ["a", "b", "d"]
-        _, notes = train(federation, grid, 1)
+        _, notes = train(federation, grid, 2)
     assert set(outcomes(notes[0]).values()) == {"answered"}
 
 

@@ -2,10 +2,12 @@
 
 `unversioned.zip` is a federation as the last version without numbers left it on the disks: `Tiny`
 after two rounds of `SETTINGS`, a withdrawal of b's row 0 and a third round; and the parameters that
-the same version reached after five rounds, in hexadecimal.
+the same version reached after five rounds, in hexadecimal. `checkpoint-version-1.zip` is the same
+of the last version that had history and memory in the checkpoint itself.
 """
 
 import json
+import signal
 import zipfile
 from pathlib import Path
 
@@ -13,12 +15,13 @@ import numpy as np
 import pytest
 
 from fedcommons.errors import FederationError
+from fedcommons.federate.protocol import durable
 from fedcommons.federate.server import checkpoints, formats
 from fedcommons.federate.server.formats import CHECKPOINT, STATE_DIR, Format
 from fedcommons.federate.server.state import ServerState
 from fedcommons.npz import write_npz
 from fedcommons.stragglers import Bernoulli
-from tests.federate.tiny import Tiny
+from tests.federate.tiny import Tiny, die_at, in_child
 
 pytestmark = pytest.mark.usefixtures("impatient")
 
@@ -31,11 +34,23 @@ SETTINGS = {
 }
 
 
+def unpacked(archive: str, folder: Path) -> Tiny:
+    found = Tiny(folder)
+    with zipfile.ZipFile(Path(__file__).with_name(archive)) as file:
+        file.extractall(folder)
+    return found
+
+
 @pytest.fixture
 def old(tmp_path):
-    found = Tiny(tmp_path)
-    with zipfile.ZipFile(Path(__file__).with_name("unversioned.zip")) as archive:
-        archive.extractall(tmp_path)
+    found = unpacked("unversioned.zip", tmp_path)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def version_1(tmp_path):
+    found = unpacked("checkpoint-version-1.zip", tmp_path)
     yield found
     found.close()
 
@@ -70,9 +85,58 @@ def test_a_state_dir_without_numbers_is_gone_on_with(old):
     assert not (old.state_dir / "format.json").exists()
     model = old.run(5, **SETTINGS)
     np.testing.assert_allclose(model.ravel(), expected_after_5_rounds(old), rtol=1e-12)
-    assert list(old.state_dir.glob("epoch1-*/checkpoint.npz")) == [path]  # the same training
+    training = path.parent.name.removeprefix("epoch1-")
+    assert not path.parent.exists()
+    (path,) = old.state_dir.glob("training-*/checkpoint.npz")
+    assert path.parent.name == f"training-{training}"
     assert format_of(old.state_dir)["version"] == STATE_DIR.version
     assert notes_of(path)["version"] == CHECKPOINT.version
+
+
+def test_of_a_training_in_several_epochs_the_last_goes_on(tiny):
+    """State-dir 1 -> 2."""
+    (tiny.state_dir / "commits").mkdir(parents=True)
+    (tiny.state_dir / "format.json").write_text('{"version": 1}')
+    for name in ("epoch2-a-1", "epoch10-a-1", "epoch9-a-1", "epoch3-b-2"):
+        (tiny.state_dir / name).mkdir()
+        (tiny.state_dir / name / "run.json").write_text(name)
+    for _ in range(2):  # and again, if it was interrupted before its version was written
+        (tiny.state_dir / "format.json").write_text('{"version": 1}')
+        ServerState(tiny.state_dir).close()
+        folders = {p.parent.name: p.read_text() for p in tiny.state_dir.glob("*/run.json")}
+        assert folders["training-a-1"] == "epoch10-a-1"
+        assert folders["training-b-2"] == "epoch3-b-2"
+    assert set(folders) == {"training-a-1", "training-b-2", "epoch2-a-1", "epoch9-a-1"}
+
+
+def test_a_checkpoint_with_history_and_memory_in_it_is_gone_on_with(version_1):
+    (path,) = version_1.state_dir.glob("epoch1-*/checkpoint.npz")
+    assert notes_of(path)["version"] == 1
+    before = checkpoints.read_checkpoint(path)
+    with np.load(path) as file:
+        remembered = file["memory"]
+    assert [note.round for note in before.history] == [0, 1, 2, 3]
+    assert remembered.any(axis=1).sum() == len(before.unfiled) > 0
+    model = version_1.run(5, **SETTINGS)
+    np.testing.assert_allclose(model.ravel(), expected_after_5_rounds(version_1), rtol=1e-12)
+    (path,) = version_1.state_dir.glob("training-*/checkpoint.npz")
+    after = checkpoints.read_checkpoint(path)
+    assert notes_of(path)["version"] == CHECKPOINT.version
+    assert after.history[:4] == before.history
+    assert [note.round for note in after.history] == [0, 1, 2, 3, 4, 5]
+    assert not after.unfiled
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize("name", ["answers", "history", "checkpoint"])
+def test_a_server_that_dies_as_it_upgrades_goes_on(version_1, name, side):
+    def main() -> None:
+        durable.reached = die_at(f"server.{name}:{side}")
+        version_1.run(5, **SETTINGS)
+
+    assert in_child(main) == -signal.SIGKILL
+    model = version_1.run(5, **SETTINGS)
+    np.testing.assert_allclose(model.ravel(), expected_after_5_rounds(version_1), rtol=1e-12)
 
 
 def test_a_new_state_dir_has_the_present_version_at_once(tiny):
@@ -96,7 +160,7 @@ def test_a_state_dir_from_the_future_is_refused_with_both_versions(tiny):
 
 def test_a_checkpoint_from_the_future_is_refused_with_both_versions(tiny):
     tiny.run(1)
-    (path,) = tiny.state_dir.glob("epoch1-*/checkpoint.npz")
+    (path,) = tiny.state_dir.glob("training-*/checkpoint.npz")
     rewritten(path, version=CHECKPOINT.version + 1)
     message = (
         f"checkpoint format has version {CHECKPOINT.version + 1}, "
@@ -119,8 +183,9 @@ def test_a_damaged_version_is_named(tiny, content):
     [
         {"round": 7},
         {"round": "many"},
-        {"history": []},
-        {"history": [{"round": 1}]},
+        {"history_bytes": 0},
+        {"history_bytes": "all"},
+        {"memory": {"a": [1]}},
         {"commit": [1]},
         {"layout": "beta"},
         {"straggler_prob": ["x"]},
@@ -129,7 +194,7 @@ def test_a_damaged_version_is_named(tiny, content):
 )
 def test_a_checkpoint_whose_notes_cannot_be_is_damaged(tiny, changes):
     tiny.run(1)
-    (path,) = tiny.state_dir.glob("epoch1-*/checkpoint.npz")
+    (path,) = tiny.state_dir.glob("training-*/checkpoint.npz")
     rewritten(path, **changes)
     with pytest.raises(FederationError, match=r"checkpoint.npz is damaged"):
         checkpoints.read_checkpoint(path)
@@ -146,13 +211,13 @@ def test_the_next_change_of_a_format_is_one_entry():
 
 def test_an_upgrade_of_checkpoints_is_applied_when_they_are_read(tiny, monkeypatch):
     tiny.run(1)
-    (path,) = tiny.state_dir.glob("epoch1-*/checkpoint.npz")
+    (path,) = tiny.state_dir.glob("training-*/checkpoint.npz")
 
     def renamed(saved):
-        saved.notes["initial"] = "as version 2 has it"
+        saved.notes["initial"] = "as the next version has it"
         return saved
 
     later = Format("checkpoint", (*CHECKPOINT.upgrades, renamed))
     monkeypatch.setattr(checkpoints, "CHECKPOINT", later)
-    assert checkpoints.read_checkpoint(path).initial == "as version 2 has it"
+    assert checkpoints.read_checkpoint(path).initial == "as the next version has it"
     assert formats.CHECKPOINT.version == later.version - 1

@@ -82,7 +82,7 @@ def test_a_site_without_which_a_new_exchange_was_made_is_told_once(tiny):
     tiny.run(1)
     tiny.run(1, grid=tiny.grid(without="d"), sharing={"reshare": True})
     grid = tiny.grid(Counting)
-    tiny.run(3, grid=grid)
+    tiny.run(2, grid=grid)
     assert grid.sent.count(("d", "train")) == 1
 
 

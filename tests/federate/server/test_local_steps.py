@@ -63,7 +63,7 @@ def test_a_gradient_is_no_answer_where_local_steps_are_asked_for(tiny, settings)
         pytest.raises(FederationError, match="nobody answered, 1 times in a row, up to round 1"),
     ):
         train(federation, grid, 1, **settings)
-    (folder,) = tiny.state_dir.glob("epoch1-*")
+    (folder,) = tiny.state_dir.glob("training-*")
     with tiny.shared() as federation:
         history = federation.state.checkpoint(folder.name).history
     assert {site.outcome for site in history[-1].sites} == {"LocalStepsIgnored"}

@@ -142,7 +142,7 @@ def test_a_bad_reply_is_refused_counted_by_site_and_the_round_goes_on(tmp_path, 
         with tiny.shared(grid) as federation:
             model, notes = train(federation, grid, 2, **settings)
             order = federation.commit.order
-            checkpoint = federation.state.newest_checkpoint("epoch1")
+            checkpoint = federation.state.newest_checkpoint()
         tiny.close()
         models.append(model)
         if folder == "bad":
@@ -177,7 +177,7 @@ def test_sites_that_disagree_on_who_holds_what_stop_the_training(tiny):
     with tiny.shared(grid) as federation:
         with pytest.raises(FederationError, match=r"do not agree on who holds what.*'b': 1.0"):
             train(federation, grid, 1)
-        assert federation.state.newest_checkpoint("epoch1") is None
+        assert federation.state.newest_checkpoint() is None
 
 
 def test_a_model_that_is_not_finite_any_more_stops_the_training(tiny):
@@ -185,7 +185,7 @@ def test_a_model_that_is_not_finite_any_more_stops_the_training(tiny):
     with tiny.shared(grid) as federation:
         with pytest.raises(FederationError, match="not finite any more after round 1"):
             train(federation, grid, 3, model=initial("float32"), learning_rate=1e40)
-        assert federation.state.newest_checkpoint("epoch1") is None
+        assert federation.state.newest_checkpoint() is None
 
 
 def test_whose_answer_made_the_model_infinite_is_said(tiny):
@@ -194,7 +194,7 @@ def test_whose_answer_made_the_model_infinite_is_said(tiny):
     with tiny.shared(grid) as federation:
         with pytest.raises(FederationError, match=r"up to 1e\+308, by b .* round 0 is kept"):
             train(federation, grid, 1, learning_rate=100.0)
-        assert federation.state.newest_checkpoint("epoch1") is None
+        assert federation.state.newest_checkpoint() is None
 
 
 def test_running_statistics_are_no_gradients(tiny):
@@ -231,6 +231,6 @@ def test_an_array_may_have_any_name(tiny, name):
     with tiny.shared(grid) as federation:
         _, notes = train(federation, grid, 1, model=model)
     assert set(outcomes(notes[0]).values()) == {"answered"}
-    with np.load(next(tiny.state_dir.glob("epoch1-*/model.npz"))) as file:
+    with np.load(next(tiny.state_dir.glob("training-*/model.npz"))) as file:
         assert sorted(file.files) == sorted(["beta", name])
         assert file[name].tolist() == [0.0, 1.0]

@@ -96,7 +96,7 @@ def test_another_estimator_takes_up_the_exchange(tiny):
     grid = tiny.grid(Counting)
     tiny.run(2, grid=grid, estimator="memory")
     assert {kind for _, kind in grid.sent} == {messages.OFFER, "train"}
-    assert len(list(tiny.state_dir.glob("epoch1-*"))) == 2
+    assert len(list(tiny.state_dir.glob("training-*"))) == 2
 
 
 def test_other_copies_need_a_new_exchange(tiny):
@@ -168,7 +168,7 @@ def test_an_older_state_dir_adopts_what_happened_since(tiny, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "file", ["exchange.json", "commits/00001-00000.json", "epoch1-*/checkpoint.npz"]
+    "file", ["exchange.json", "commits/00001-00000.json", "training-*/checkpoint.npz"]
 )
 @pytest.mark.parametrize(
     "content", [b"", b"{}", b"[1]", bytes(40)], ids=["empty", "object", "list", "zeros"]
@@ -183,7 +183,7 @@ def test_a_damaged_file_is_named(tiny, file, content):
 
 def test_a_damaged_checkpoint_of_another_training_is_passed_over(tiny, caplog):
     tiny.run(1)
-    path = next(tiny.state_dir.glob("epoch1-*/checkpoint.npz"))
+    path = next(tiny.state_dir.glob("training-*/checkpoint.npz"))
     path.write_bytes(b"nothing")
     tiny.run(1, estimator="memory")
     assert f"{path} is damaged" in caplog.text
@@ -193,7 +193,7 @@ def test_a_damaged_checkpoint_of_another_training_is_passed_over(tiny, caplog):
 
 def test_a_checkpoint_that_lacks_something_is_damaged(tiny):
     tiny.run(1)
-    path = next(tiny.state_dir.glob("epoch1-*/checkpoint.npz"))
+    path = next(tiny.state_dir.glob("training-*/checkpoint.npz"))
     with np.load(path) as file:
         np.savez(path, **{name: file[name] for name in file.files if name != "missed"})
     with pytest.raises(FederationError, match=r"checkpoint.npz is damaged: it lacks 'missed'"):
@@ -217,7 +217,7 @@ def test_a_full_disk_is_said_with_the_file_and_leaves_nothing_behind(tiny, monke
         patch.setattr(os, call, full)
         grid = tiny.grid()
         with tiny.shared(grid) as federation:
-            path = next(tiny.state_dir.glob("epoch1-*")) / "checkpoint.npz"
+            path = next(tiny.state_dir.glob("training-*")) / "history.jsonl"
             with pytest.raises(FederationError, match=f"{path} cannot be written: No space left"):
                 train(federation, grid, 2)
     assert not list(tiny.state_dir.rglob(".*.part"))
@@ -272,7 +272,7 @@ def test_what_the_training_functions_are_told_makes_another_training(tiny):
     with tiny.shared(grid) as federation:
         for rate in (0.1, 0.2, 0.1):
             train(federation, grid, 2, config=ConfigRecord({"lr": rate}))
-    assert len(list(tiny.state_dir.glob("epoch1-*"))) == 2
+    assert len(list(tiny.state_dir.glob("training-*"))) == 2
 
 
 def test_arrays_that_are_not_trained_stay(tiny):

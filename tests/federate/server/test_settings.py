@@ -43,10 +43,10 @@ def test_settings_say_what_is_wrong(settings, message):
 
 def test_a_training_is_named_by_its_settings():
     plain = Settings()
-    assert plain.name(1, {}) == Settings(learning_rate=1, seed=np.int64(0)).name(1, {})
-    assert plain.name(1, {}).startswith("epoch1-equal-split-coded-sum-")
-    assert plain.name(1, {"lr": 0.1, "b": 2}) == plain.name(1, {"b": 2, "lr": 0.1})
-    assert len({plain.name(1, config) for config in ({}, {"lr": 0.1}, {"lr": 0.2})}) == 3
+    assert plain.name({}) == Settings(learning_rate=1, seed=np.int64(0)).name({})
+    assert plain.name({}).startswith("training-equal-split-coded-sum-")
+    assert plain.name({"lr": 0.1, "b": 2}) == plain.name({"b": 2, "lr": 0.1})
+    assert len({plain.name(config) for config in ({}, {"lr": 0.1}, {"lr": 0.2})}) == 3
     others = [
         Settings(learning_rate=0.5),
         Settings(stragglers=Bernoulli(0.5)),
@@ -54,12 +54,12 @@ def test_a_training_is_named_by_its_settings():
         Settings(stragglers=Trace(np.ones((2000, 2), bool))),
         Settings(stragglers=Trace(np.arange(4000).reshape(2000, 2) != 2001)),
     ]
-    assert len({settings.name(1, {}) for settings in [plain, *others]}) == 6
-    assert Settings(straggler_prob=[0.5, 0.5]).name(1, {}) == others[2].name(1, {})
+    assert len({settings.name({}) for settings in [plain, *others]}) == 6
+    assert Settings(straggler_prob=[0.5, 0.5]).name({}) == others[2].name({})
 
 
 def test_a_training_keeps_its_folder_from_version_to_version():
-    """By the names that the version before wrote."""
+    """By the names that earlier versions wrote, behind the epoch that some had before them."""
     known = Settings.of(
         stragglers=Bernoulli(0.4),
         straggler_prob=0.4,
@@ -68,10 +68,10 @@ def test_a_training_keeps_its_folder_from_version_to_version():
         warm=True,
         learning_rate=0.5,
     )
-    assert known.name(1, {}) == "epoch1-equal-split-memory-warm-febdd65a"
+    assert known.name({}) == "training-equal-split-memory-warm-febdd65a"
     other = Settings.of(estimator="tests.odd_parts:damped", server_optimizer="adam")
-    assert other.name(1, {}).startswith("epoch1-equal-split-tests-odd-parts-damped-")
-    assert other.name(1, {}) != Settings.of(estimator="tests.odd_parts:damped").name(1, {})
+    assert other.name({}).startswith("training-equal-split-tests-odd-parts-damped-")
+    assert other.name({}) != Settings.of(estimator="tests.odd_parts:damped").name({})
 
 
 def test_a_strategy_names_the_folder_of_its_results(tiny):
@@ -79,7 +79,7 @@ def test_a_strategy_names_the_folder_of_its_results(tiny):
     with tiny.shared(grid) as federation:
         strategy = CodedSum(federation, learning_rate=0.5)
         serving(grid, lambda: strategy.start(grid, initial(), 1, ConfigRecord({"lr": 0.1})))
-        (folder,) = tiny.state_dir.glob("epoch1-*")
+        (folder,) = tiny.state_dir.glob("training-*")
         assert strategy.folder == folder
 
 
@@ -88,8 +88,8 @@ def test_results_hold_every_round_and_every_answer(tiny):
     with tiny.shared(grid) as federation:
         train(federation, grid, 2, stragglers=trace("abc", "abcd"))
         model, _ = train(federation, grid, 3, stragglers=trace("abc", "abcd", "d"))
-        folder = next(federation.state.folder.glob("epoch1-*/run.json")).parent
-    folders = list(folder.parent.glob("epoch1-*"))
+        folder = next(federation.state.folder.glob("training-*/run.json")).parent
+    folders = list(folder.parent.glob("training-*"))
     assert len(folders) == 2  # another recorded trace is another training
     newest = max(folders, key=lambda path: (path / "run.json").stat().st_mtime_ns)
     rounds = pyarrow.parquet.read_table(newest / "rounds.parquet").to_pylist()

@@ -176,7 +176,7 @@ def test_metrics_may_come_late_and_need_not_be_finite(tiny):
         train(federation, grid, 1)
         train(federation, grid, 2, evaluate_fn=evaluate)
         train(federation, grid, 3)
-    table = pyarrow.parquet.read_table(next(tiny.state_dir.glob("epoch1-*/rounds.parquet")))
+    table = pyarrow.parquet.read_table(next(tiny.state_dir.glob("training-*/rounds.parquet")))
     assert table["each"].to_pylist() == [None, None, [1.0, 2.0], None]
     assert [x is not None for x in table["loss"].to_pylist()] == [False, False, True, False]
 
@@ -210,7 +210,7 @@ def test_memory_that_nobody_warmed_is_warmed_by_the_next_run(tiny):
     grid = tiny.grid(Tampered)
     with tiny.shared(grid) as federation:
         grid.tamper = lambda site, message, reply: None
-        with pytest.raises(FederationError, match="no answer counts at the initial model"):
+        with pytest.raises(FederationError, match="no answer counts with which memory"):
             train(federation, grid, 2, deadline=0.05, estimator="memory", warm=True)
         grid.tamper = lambda site, message, reply: reply
         warm, _ = train(federation, grid, 1, estimator="memory", warm=True, straggler_prob=0.5)

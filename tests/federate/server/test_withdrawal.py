@@ -17,6 +17,7 @@ from tests.federate.tiny import (
     Tampered,
     Tiny,
     outcomes,
+    remembered,
     train,
 )
 
@@ -155,16 +156,16 @@ def test_memory_is_reset_for_the_holders_of_what_left_alone(tiny):
     with tiny.shared(grid) as federation:
         settings = {"estimator": "memory", "warm": True, "straggler_prob": 0.2, "deadline": 0.1}
         train(federation, grid, 2, **settings)
-        before = federation.state.newest_checkpoint("epoch1").memory
+        before = remembered(federation)
         assert before.any(axis=1).all()
         tiny.withdraw("b", 0)
         first = federation.commit
         grid.tamper = lambda _site, message, reply: (  # nobody answers under the next commit
-            reply if messages.fields(message)["commit"] == first.record else None
+            reply if messages.fields(message)["digest"] == first.digest else None
         )
         with pytest.raises(FederationError, match="nobody answered"):
             train(federation, grid, 3, **settings)
-        after = federation.state.newest_checkpoint("epoch1").memory
+        after = remembered(federation)
         affected = holders_of_what_left(first, federation.commit)
     recipients = first.draw.recipients_of(1, np.array([0]))[0].tolist()
     assert affected == {1} | {r for r in recipients if (1, r) in first.pairs}
@@ -181,9 +182,9 @@ def test_memory_of_a_commit_that_changed_between_runs_is_reset_alike(tiny):
         first = federation.state.commit_of((1, 0))
         affected = holders_of_what_left(first, federation.commit)
         assert affected == {2} | {r for s, r in first.pairs if s == 2}
-        memory = federation.state.newest_checkpoint("epoch1").memory
+        memory = remembered(federation)
         train(federation, grid, 2, **settings)  # no round is left: nobody's memory is renewed
-        after = federation.state.newest_checkpoint("epoch1").memory
+        after = remembered(federation)
     for place in range(4):
         expected = np.zeros_like(memory[place]) if place in affected else memory[place]
         assert np.array_equal(after[place], expected)

@@ -140,7 +140,7 @@ def test_a_damaged_copy_of_the_data_is_noticed_and_unpacked_anew(tiny, caplog):
         assert "the unpacked copy of its inputs was damaged" in caplog.text
         tiny.close()
         with tiny.shared(whole, reshare=reshare) as federation:
-            _, notes = train(federation, whole, 3)
+            _, notes = train(federation, whole, 4 if reshare else 3)
         assert outcomes(notes[0])["b"] == "answered"
 
 

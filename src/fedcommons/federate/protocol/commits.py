@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -18,7 +19,7 @@ from fedcommons.federate.protocol.records import (
     hexadecimal_of,
     integer_of,
 )
-from fedcommons.federate.protocol.refusals import MalformedRecord
+from fedcommons.federate.protocol.refusals import MalformedRecord, RosterRefused
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +44,14 @@ class Commit(Agreed):
     Attributes:
         number, serial: the epoch, and how often it was committed anew.
         epoch: the digest of the epoch's record, in hexadecimal.
-        members, present: the roster in the order of names, and which of these sites have not left.
+        members, present: the sites of the exchange in the order of names, then those that joined
+            later; and which of them have not left.
         pairs: (sender, recipient), places in the roster: deliveries for which there is a receipt.
         withdrawn: the share numbers that each site withdrew, sorted.
         withdrawn_private: how many unshared examples each site withdrew.
         code, straggler_prob, owner_share: the code, and the p_i or w_i that it uses, if any.
+        joined: how many members joined after the exchange. They have no part in its draw: all their
+            examples are private until the next one.
     """
 
     federation: str
@@ -64,6 +68,7 @@ class Commit(Agreed):
     code: str = "equal-split"
     straggler_prob: tuple[float, ...] | None = None
     owner_share: tuple[float, ...] | None = None
+    joined: int = 0
 
     @classmethod
     def of(cls, epoch: Epoch, pairs: tuple[tuple[int, int], ...]) -> Commit:
@@ -97,6 +102,23 @@ class Commit(Agreed):
             pairs=tuple(pair for pair in self.pairs if leaving not in pair),
         )
 
+    def with_newcomers(self, newcomers: Sequence[Member]) -> Commit:
+        """The next commit after these joined: each with its own examples, none of them shared.
+
+        Nobody else holds any of those, so no code needs to know more of a newcomer: all of each is
+        its own, whatever its p is.
+        """
+        n, p, w = len(newcomers), self.straggler_prob, self.owner_share
+        return self.anew(
+            members=(*self.members, *(replace(member, n_shareable=0) for member in newcomers)),
+            present=self.present + (True,) * n,
+            withdrawn=self.withdrawn + ((),) * n,
+            withdrawn_private=self.withdrawn_private + (0,) * n,
+            straggler_prob=None if p is None else p + (0.0,) * n,
+            owner_share=None if w is None else w + (1.0,) * n,
+            joined=self.joined + n,
+        )
+
     @property
     def order(self) -> tuple[int, int]:
         return self.number, self.serial
@@ -104,27 +126,42 @@ class Commit(Agreed):
     @property
     def facts(self) -> tuple[object, ...]:
         """What is the same in all commits of an epoch."""
-        return self.federation, self.number, self.epoch, self.seed, self.copies, self.members
+        return self.federation, self.number, self.epoch, self.seed, self.copies, self.roster
 
     def may_follow(self, earlier: Commit) -> bool:
-        """Whether this can be a later commit of the same epoch: nothing that left is back."""
+        """Whether this can be a later commit of the same epoch: nothing that left is back.
+
+        Sites may have joined.
+        """
+        n = len(earlier.members)
         return (
             self.facts == earlier.facts
             and self.serial > earlier.serial
+            and self.members[:n] == earlier.members
             and set(self.pairs) <= set(earlier.pairs)
-            and all(b or not a for a, b in zip(self.present, earlier.present, strict=True))
+            and all(b or not a for a, b in zip(self.present[:n], earlier.present, strict=True))
             and all(
-                set(a) >= set(b) for a, b in zip(self.withdrawn, earlier.withdrawn, strict=True)
+                set(a) >= set(b) for a, b in zip(self.withdrawn[:n], earlier.withdrawn, strict=True)
             )
             and all(
                 a >= b
-                for a, b in zip(self.withdrawn_private, earlier.withdrawn_private, strict=True)
+                for a, b in zip(self.withdrawn_private[:n], earlier.withdrawn_private, strict=True)
             )
         )
 
     @property
     def roster(self) -> tuple[Member, ...]:
-        return self.members
+        """The members that the draw is among: those of the exchange."""
+        return self.members[: len(self.members) - self.joined]
+
+    def places_in(self, identities: Sequence[str]) -> list[int | None]:
+        """The place of each member in another list of identities; None if it is not in there."""
+        place = {identity: i for i, identity in enumerate(identities)}
+        return [place.get(member.identity) for member in self.members]
+
+    def has_joined(self, place: int) -> bool:
+        """Whether the member at this place joined after the exchange."""
+        return place >= len(self.roster)
 
     @property
     def members_present(self) -> list[Member]:
@@ -166,6 +203,8 @@ class Commit(Agreed):
             "straggler_prob": list(self.straggler_prob or ()),
             "owner_share": list(self.owner_share or ()),
         }
+        if self.joined:  # without, a record is as it was before sites could join
+            content["joined"] = self.joined
         return encode(content)
 
     @classmethod
@@ -199,13 +238,17 @@ class Commit(Agreed):
             read.text("code"),
             _floats(read.list("straggler_prob"), n, "straggler_prob"),
             _floats(read.list("owner_share"), n, "owner_share"),
+            read.integer("joined", low=1, high=n) if "joined" in read.content else 0,
         )
         read.end()
         commit.check_roster()
+        commit.check_newcomers()
         if list(commit.pairs) != sorted(set(commit.pairs)):
             raise MalformedRecord("commit: pairs must be sorted, each once")
         if not all(commit.present[place] for pair in commit.pairs for place in pair):
             raise MalformedRecord("commit: pairs must be of sites that are present")
+        if any(commit.has_joined(place) for pair in commit.pairs for place in pair):
+            raise MalformedRecord("commit: pairs must be of sites of the exchange")
         needed = {"reliability-split": "straggler_prob", "owner-corrected": "owner_share"}
         if commit.code not in CODES or any(
             (getattr(commit, field) is None) == (commit.code == code)
@@ -215,6 +258,15 @@ class Commit(Agreed):
                 "commit: the code must be known, with exactly the numbers that it needs"
             )
         return commit
+
+    def check_newcomers(self) -> None:
+        """Refuse sites that joined under a name or key that is taken, or with shared examples."""
+        names = {member.site for member in self.members}
+        identities = {member.identity for member in self.members}
+        if not len(names) == len(identities) == len(self.members):
+            raise RosterRefused("each name and each key must be in the roster once")
+        if any(member.n_shareable for member in self.members[len(self.roster) :]):
+            raise MalformedRecord("commit: sites that joined must have no shareable examples")
 
 
 def _member(entry: object) -> Member:

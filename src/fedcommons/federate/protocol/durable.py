@@ -13,6 +13,7 @@ import signal
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 from fedcommons.errors import FederationError
 from fedcommons.locks import fcntl
@@ -41,22 +42,52 @@ def point(name: str) -> Iterator[None]:
     reached(f"{name}:after")
 
 
-def write_file(path: Path, content: bytes | memoryview, name: str) -> None:
-    """Replace a file as a whole or not at all; it is on the disk when this returns."""
+def write_file(
+    path: Path, content: bytes | memoryview | Callable[[IO[bytes]], object], name: str
+) -> None:
+    """Replace a file as a whole or not at all; it is on the disk when this returns.
+
+    `content` may write itself to the file.
+    """
     temporary = path.with_name(f".{path.name}.part")
-    with _naming(path, "written"):
+    with naming(path, "written"):
         try:
             with temporary.open("wb") as file:
                 os.fchmod(file.fileno(), 0o600)
-                file.write(content)
+                if callable(content):
+                    content(file)
+                else:
+                    file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
             with point(name):
                 temporary.replace(path)
-                _sync_folder(path.parent)
+                sync_folder(path.parent)
         except OSError:
             temporary.unlink(missing_ok=True)
             raise
+
+
+def append_to_file(path: Path, content: bytes, length: int, name: str) -> None:
+    """Have a file hold `content` after its first `length` bytes, and nothing more.
+
+    It is on the disk when this returns; if it does not return, the first bytes are as they were.
+    """
+    with naming(path, "written"), path.open("ab") as file, point(name):
+        is_new = not length
+        os.fchmod(file.fileno(), 0o600)
+        os.ftruncate(file.fileno(), length)
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+        if is_new:
+            sync_folder(path.parent)
+
+
+def sync_file(path: Path) -> None:
+    """What was written to a file is on the disk when this returns."""
+    with naming(path, "written"), path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def move_into_place(part: Path, path: Path) -> None:
@@ -64,18 +95,18 @@ def move_into_place(part: Path, path: Path) -> None:
 
     It has no crash point: it is meant for files that are only a precaution.
     """
-    with _naming(path, "written"):
+    with naming(path, "written"):
         with part.open("rb") as file:
             os.fsync(file.fileno())
         part.replace(path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
 
 
 def remove_file(path: Path, name: str) -> None:
     """Remove a file; it is gone from the disk when this returns."""
-    with _naming(path, "removed"), point(name):
+    with naming(path, "removed"), point(name):
         path.unlink(missing_ok=True)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
 
 
 def make_folder(path: Path) -> None:
@@ -84,13 +115,13 @@ def make_folder(path: Path) -> None:
     An existing folder is left as it is, permissions included.
     """
     if not path.is_dir():
-        with _naming(path, "made"):
+        with naming(path, "made"):
             path.mkdir(exist_ok=True, mode=0o700)
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
 
 
 @contextlib.contextmanager
-def _naming(path: Path, what: str) -> Iterator[None]:
+def naming(path: Path, what: str) -> Iterator[None]:
     """Turn an error of the system (a full disk, say) into one that names the path."""
     try:
         yield
@@ -98,7 +129,7 @@ def _naming(path: Path, what: str) -> Iterator[None]:
         raise FederationError(f"{path} cannot be {what}: {error.strerror or error}") from None
 
 
-def _sync_folder(path: Path) -> None:
+def sync_folder(path: Path) -> None:
     folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -45,9 +46,25 @@ class ModelSchema:
         """Floating-point arrays that torch computes from batches: they are not trained."""
         return [name for name, _, _ in self.arrays if name.split(".")[-1] in RUNNING_STATISTICS]
 
+    @property
+    def n_params(self) -> int:
+        """P, the number of trained parameters."""
+        return sum(math.prod(shape) for _, shape, dtype in self.arrays if _is_trained(dtype))
+
+    @property
+    def precision(self) -> np.dtype[Any]:
+        """The type in which no trained array loses anything: float32, or what is wider."""
+        trained = [dtype for _, _, dtype in self.arrays if _is_trained(dtype)]
+        return np.result_type(np.float32, *trained)
+
     def vector(self, model: NamedArrays) -> FloatArray:
         """The trained arrays one after another, in float64; refused if they do not fit."""
-        parts = [np.zeros(0)]
+        parts = [part.ravel().astype(np.float64) for part in self.trained(model)]
+        return np.concatenate([np.zeros(0), *parts])
+
+    def trained(self, model: NamedArrays) -> list[npt.NDArray[Any]]:
+        """The trained arrays, as they are; refused if they do not fit."""
+        parts = []
         if tuple(model) != tuple(name for name, _, _ in self.arrays):
             raise AnswerRefused("the arrays have other names than the model's")
         for name, shape, dtype in self.arrays:
@@ -56,10 +73,12 @@ class ModelSchema:
             array = model[name]
             if array.shape != shape or array.dtype.kind != "f":
                 raise AnswerRefused("the arrays have other shapes or types than the model's")
-            parts.append(array.ravel().astype(np.float64))
-        return np.concatenate(parts)
+            parts.append(array)
+        return parts
 
-    def model(self, vector: FloatArray, untrained: NamedArrays) -> dict[str, npt.NDArray[Any]]:
+    def model(
+        self, vector: npt.NDArray[np.floating[Any]], untrained: NamedArrays
+    ) -> dict[str, npt.NDArray[Any]]:
         """The model with these trained values; the other arrays are taken from `untrained`."""
         found, at = {}, 0
         for name, shape, dtype in self.arrays:

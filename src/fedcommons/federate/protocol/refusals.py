@@ -39,6 +39,10 @@ class CommitRefused(Refusal):
     """A commit that contradicts what the site knows."""
 
 
+class CommitUnknown(Refusal):
+    """The site is not under the commit that a message names by its digest alone."""
+
+
 class DataChanged(Refusal):
     """The site's data are not those that it offered, so a new epoch is needed."""
 

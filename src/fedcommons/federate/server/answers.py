@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from fedcommons.checks import BoolArray, FloatArray
+from fedcommons.checks import BoolArray
 from fedcommons.federate.protocol import versions
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays
-from fedcommons.federate.protocol.refusals import AnswerRefused
+from fedcommons.federate.protocol.refusals import AnswerRefused, CommitUnknown
 from fedcommons.federate.protocol.withdrawals import Withdrawn
 from fedcommons.federate.server import asking, withdrawals
+from fedcommons.federate.server.answer_files import Row
 from fedcommons.federate.server.coverage import Coverage
 from fedcommons.federate.server.deadlines import Deadline
 from fedcommons.federate.server.federation import ServerFederation
+from fedcommons.federate.server.joining import Newcomers
 from fedcommons.federate.server.link import NO_ANSWER, TOO_LATE, Link, Node, Question, Reply
+from fedcommons.federate.server.training_folder import TrainingFolder
 from fedcommons.federate.server.withdrawals import Dismissals
 from fedcommons.methods import Method
 
 logger = logging.getLogger(__name__)
+
+Parts = list[npt.NDArray[Any]]
 
 LARGEST_OWNER_SHARE = 1e6
 ADVICE = {
@@ -42,16 +48,19 @@ class RoundAnswers:
     """What came of asking the sites once, by place in the roster.
 
     Attributes:
-        answers: (N, P), 0 where there is none; `answered` says where.
+        rows: where each answer lies; None where there is none.
         outcomes: what became of each site, in a word or two.
         taken_back: what sites withdrew; those that withdrew everything are in `left`.
     """
 
-    answers: FloatArray
-    answered: BoolArray
+    rows: list[Row | None]
     outcomes: list[str]
     taken_back: dict[int, Withdrawn] = field(default_factory=dict)
     left: set[int] = field(default_factory=set)
+
+    @property
+    def answered(self) -> BoolArray:
+        return np.array([row is not None for row in self.rows], np.bool_)
 
     def refuse(self, place: int, site: str, why: str) -> None:
         self.outcomes[place] = why
@@ -60,7 +69,7 @@ class RoundAnswers:
     def outdated(self) -> RoundAnswers:
         """The same without the answers: the commit that they were given under has been replaced."""
         outcomes = ["outdated" if what == "answered" else what for what in self.outcomes]
-        return RoundAnswers(np.zeros_like(self.answers), np.zeros_like(self.answered), outcomes)
+        return RoundAnswers([None] * len(self.rows), outcomes)
 
 
 class AnswerCollector:
@@ -70,64 +79,81 @@ class AnswerCollector:
         self,
         federation: ServerFederation,
         link: Link,
-        schema: ModelSchema,
+        folder: TrainingFolder,
         method: Method,
         deadline: Deadline,
         config: Mapping[str, Any],
     ) -> None:
-        self.federation, self.link, self.schema = federation, link, schema
+        self.federation, self.link, self.folder = federation, link, folder
         self.method, self.deadline, self.config = method, deadline, config
         self._coverage = Coverage()
         self._dismissals = Dismissals(federation)
+        self.newcomers = Newcomers(federation)
 
     @property
     def commit(self) -> Commit:
         return self.federation.commit
 
+    @property
+    def schema(self) -> ModelSchema:
+        return self.folder.schema
+
     def answers(self, model: NamedArrays, round_number: int, asked: BoolArray) -> RoundAnswers:
-        """Every site's coded answer at this model."""
-        found, replies = self._ask(model, round_number, "answer", asked)
-        for place, reply in replies.items():
-            site = self.commit.members[place].site
-            try:
-                fields = self._checked(reply, place, round_number)
-                taken_back = withdrawals.reported(fields, self.commit, place)
-                if taken_back is not None:
-                    found.taken_back[place] = taken_back
-                    raise AnswerRefused("withdrew examples")
-                coverage = _number(fields["coverage"], low=0, high=self.commit.n_examples)
-                if reply.answer is None:
-                    raise AnswerRefused("malformed")
-                vector = self.schema.vector(reply.answer)
-                if not np.isfinite(vector).all():
-                    raise AnswerRefused("NaN or infinity")
-            except AnswerRefused as refusal:
-                found.refuse(place, site, str(refusal))
-            except Exception:  # whatever a site sends, the round goes on
-                found.refuse(place, site, "malformed")
-            else:
-                found.answers[place], found.answered[place] = vector, True
-                self._coverage.note(place, coverage)
+        """Every site's coded answer at this model; each is put on the disk as it arrives."""
+
+        def take(found: RoundAnswers, place: int, reply: Reply) -> Parts:
+            fields = self._checked(reply, place, round_number)
+            taken_back = withdrawals.reported(fields, self.commit, place)
+            if taken_back is not None:
+                found.taken_back[place] = taken_back
+                raise AnswerRefused("withdrew examples")
+            coverage = _number(fields["coverage"], low=0, high=self.commit.n_examples)
+            if reply.answer is None:
+                raise AnswerRefused("malformed")
+            parts = self._parts(reply.answer)
+            self._coverage.note(place, coverage)
+            self.federation.meeting.commits[self.commit.members[place].identity] = self.commit
+            return parts
+
+        found = self._ask(model, round_number, "answer", asked, take)
         self._coverage.check(self.commit)
         return found
+
+    def _parts(self, answer: NamedArrays) -> Parts:
+        """An answer's arrays as they are kept; refused if they are not of numbers that can be."""
+        with np.errstate(over="ignore"):
+            parts = [np.asarray(a, self.folder.answers.dtype) for a in self.schema.trained(answer)]
+        if not all(np.isfinite(part).all() for part in parts):
+            raise AnswerRefused("NaN or infinity")
+        return parts
 
     def owner_shares(self, model: NamedArrays) -> list[float]:
         """Each owner's best w at this model; an owner that is not there splits equally."""
         present = np.array(self.commit.present)
-        found, replies = self._ask(model, 0, "owner-share", present)
         shares = [1 / (self.commit.copies + 1)] * len(present)
-        for place, reply in replies.items():
+
+        def take(_found: RoundAnswers, place: int, reply: Reply) -> None:
             try:
                 w = self._checked(reply, place, 0)["owner-share"]
                 shares[place] = _number(w, low=-LARGEST_OWNER_SHARE, high=LARGEST_OWNER_SHARE)
             except Exception:  # whatever a site sends, the others' shares count
-                found.refuse(place, self.commit.members[place].site, "no owner share")
+                raise AnswerRefused("no owner share") from None
+
+        self._ask(model, 0, "owner-share", present, take)
         return shares
 
     def _ask(
-        self, model: NamedArrays, round_number: int, task: str, asked: BoolArray
-    ) -> tuple[RoundAnswers, dict[int, Reply]]:
-        """What became of each site, and the replies without a failure, by place."""
+        self,
+        model: NamedArrays,
+        round_number: int,
+        task: str,
+        asked: BoolArray,
+        take: Callable[[RoundAnswers, int, Reply], Parts | None],
+    ) -> RoundAnswers:
+        """What became of each site.
+
+        `take` gets the replies without a failure; it says what is to be kept of them, or refuses.
+        """
         members, meeting = self.commit.members, self.federation.meeting
         self._coverage.begin(self.commit)
         seconds = self.deadline.seconds
@@ -135,8 +161,7 @@ class AnswerCollector:
         self._await_somebody([members[place].identity for place in places], seconds)
         self._dismissals.tell(self.link, seconds=seconds)
         found = RoundAnswers(
-            np.zeros((len(members), len(self.schema.vector(model)))),
-            np.zeros(len(members), np.bool_),
+            [None] * len(members),
             ["answered" if one else "not asked" for one in asked],
             left={i for i, m in enumerate(members) if m.identity in meeting.withdrew},
         )
@@ -147,26 +172,45 @@ class AnswerCollector:
                 found.outcomes[place] = "not connected"
             else:
                 place_of[node] = place
+        newcomers = self.newcomers.look()
+        told: set[Node] = set()  # the whole commit, since they said that they lack it
+
+        def hear(node: Node, reply: Reply, took: float) -> Question | None:
+            place = place_of[node]
+            if reply.failure == CommitUnknown.__name__ and node not in told:
+                told.add(node)
+                return self._question(place, model, round_number, task, newcomers, whole=True)
+            if reply.failure is not None:
+                self._note_failure(found, node, place, reply.failure, seconds)
+                return None
+            self.deadline.note_answer(node, took)
+            parts = None
+            try:
+                parts = take(found, place, reply)
+            except AnswerRefused as refusal:
+                found.refuse(place, members[place].site, str(refusal))
+            except Exception:  # whatever a site sends, the round goes on
+                found.refuse(place, members[place].site, "malformed")
+            if parts is not None:  # what fails now is the server's own disk
+                found.rows[place] = self.folder.answers.put(parts)
+            return None
+
         questions = {
-            node: self._question(place, model, round_number, task)
+            node: self._question(place, model, round_number, task, newcomers)
             for node, place in place_of.items()
         }
-        replies = asking.ask(
-            self.link, "train", questions, seconds=seconds, on_reply=self._note_seconds
-        )
-        good = {}
-        for node, place in place_of.items():
-            reply = replies.get(node)
-            why = NO_ANSWER if reply is None else reply.failure
-            if reply is not None and why is None:
-                good[place] = reply
-                continue
-            found.refuse(place, members[place].site, str(why))
-            if why in (NO_ANSWER, TOO_LATE):
-                self.deadline.note_late(node, seconds)
-            if why == "SiteWithdrew":
-                found.left.add(place)
-        return found, good
+        for node in asking.ask(self.link, "train", questions, seconds=seconds, on_reply=hear):
+            self._note_failure(found, node, place_of[node], NO_ANSWER, seconds)
+        return found
+
+    def _note_failure(
+        self, found: RoundAnswers, node: Node, place: int, why: str, seconds: float
+    ) -> None:
+        found.refuse(place, self.commit.members[place].site, why)
+        if why in (NO_ANSWER, TOO_LATE):
+            self.deadline.note_late(node, seconds)
+        if why == "SiteWithdrew":
+            found.left.add(place)
 
     def _await_somebody(self, identities: list[str], seconds: float) -> None:
         """Look who is connected, until the deadline if it is none of these."""
@@ -178,26 +222,37 @@ class AnswerCollector:
             time.sleep(min(asking.POLL_SECONDS, left))
             meeting.ask_newcomers(self.link)
 
-    def _question(self, place: int, model: NamedArrays, round_number: int, task: str) -> Question:
+    def _question(
+        self,
+        place: int,
+        model: NamedArrays,
+        round_number: int,
+        task: str,
+        newcomers: Mapping[str, Any],
+        *,
+        whole: bool = False,
+    ) -> Question:
+        """With the whole commit where the site is not known to have applied it, or says so."""
+        commit, who = self.commit, self.commit.members[place].identity
+        applied = self.federation.meeting.commits.get(who)
+        is_known = not whole and applied is not None and applied.digest == commit.digest
         fields: dict[str, Any] = {
-            "commit": self.commit.record,
+            "commit": b"" if is_known else commit.record,
+            "digest": commit.digest,
             "given-up": self.federation.state.given_up,
             "round": round_number,
             "task": task,
             "local-steps": self.method.local_steps,
             "batch-size": self.method.batch_size or 0,
+            **newcomers,
         }
-        if place not in self._coverage:  # it may not have seen this commit yet
-            receipts = self.federation.receipts(self.commit.members[place].identity)
+        if whole or place not in self._coverage:  # it may not have seen this commit yet
+            receipts = self.federation.receipts(who)
             fields["receipt-recipients"] = [r.recipient for r in receipts]
             fields["receipt-examples"] = [r.examples for r in receipts]
             fields["receipt-signatures"] = [r.signature for r in receipts]
         config = {**self.config, "server-round": round_number}
         return Question(fields, model=model, config=config)
-
-    def _note_seconds(self, node: Node, reply: Reply, seconds: float) -> None:
-        if reply.failure is None:
-            self.deadline.note_answer(node, seconds)
 
     def _checked(self, reply: Reply, place: int, round_number: int) -> Mapping[str, Any]:
         """The fields of a reply to this question, from this site, under this commit."""
@@ -208,6 +263,7 @@ class AnswerCollector:
             raise AnswerRefused("wrong commit")
         if reply.fields.get("round") != round_number:
             raise AnswerRefused("wrong round")
+        self.newcomers.hear(place, reply.fields)
         return reply.fields
 
 

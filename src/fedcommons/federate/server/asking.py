@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from fedcommons.federate.server.link import Kind, Link, Node, Question, Reply, Ticket
 
@@ -23,11 +23,12 @@ class OpenQuestions:
         self.waiting |= sent
         return list(sent.values())
 
-    def pull(self) -> list[tuple[Node, Reply]]:
-        """The replies that came since, by the node that was asked."""
-        replies = self.link.pull(list(self.waiting)) if self.waiting else ()
-        found = [(self.waiting.pop(ticket, None), reply) for ticket, reply in replies]
-        return [(node, reply) for node, reply in found if node is not None]
+    def pull(self) -> Iterator[tuple[Node, Reply]]:
+        """The replies that came since, by the node that was asked; one after another."""
+        for ticket, reply in self.link.pull(list(self.waiting)) if self.waiting else ():
+            node = self.waiting.pop(ticket, None)
+            if node is not None:
+                yield node, reply
 
 
 def ask(
@@ -36,26 +37,33 @@ def ask(
     questions: Mapping[Node, Question],
     *,
     seconds: float,
-    on_reply: Callable[[Node, Reply, float], None] | None = None,
+    on_reply: Callable[[Node, Reply, float], Question | None],
     enough: Callable[[float], bool] | None = None,
-) -> dict[Node, Reply]:
-    """Ask each node its question and collect what arrives in time, by node.
+) -> set[Node]:
+    """Ask each node its question, and hand what arrives in time to `on_reply`; who did not reply.
 
     A reply is matched with the question that it answers, so a late one to an earlier question is
-    never looked at. `on_reply` hears of each reply and the seconds it took. `enough`, asked with
-    the seconds that have passed, may end the waiting sooner.
+    never looked at. `on_reply` hears of each reply and the seconds it took, and may ask the same
+    node something else. Replies are not kept: they may be as large as the model. `enough`, asked
+    with the seconds that have passed, may end the waiting sooner.
     """
     start = time.monotonic()
     open_questions = OpenQuestions(link, kind)
     open_questions.push(questions, seconds=seconds)
-    replies: dict[Node, Reply] = {}
+    silent = set(questions)
     while open_questions.waiting:
+        again: dict[Node, Question] = {}
         for node, reply in open_questions.pull():
-            replies[node] = reply
-            if on_reply:
-                on_reply(node, reply, time.monotonic() - start)
+            question = on_reply(node, reply, time.monotonic() - start)
+            if question is None:
+                silent.discard(node)
+            else:
+                again[node] = question
         passed = time.monotonic() - start
+        if again and passed < seconds:
+            open_questions.push(again, seconds=seconds - passed)
+            continue
         if not open_questions.waiting or passed >= seconds or (enough and enough(passed)):
             break
         time.sleep(min(POLL_SECONDS, seconds - passed))
-    return replies
+    return silent

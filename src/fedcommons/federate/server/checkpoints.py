@@ -1,19 +1,26 @@
-"""The checkpoint of a training: all that the next round needs, in one file that is always whole."""
+"""The checkpoint of a training: all that the next round needs.
+
+One file that is always whole. What it names beside it, the history and the answers that are
+remembered, is on the disk before it, and is not changed while it names it.
+"""
 
 from __future__ import annotations
 
 import io
 import json
 import zipfile
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fedcommons.checks import FloatArray, IntArray
 from fedcommons.errors import FedcommonsError, FederationError
+from fedcommons.federate.server import history
+from fedcommons.federate.server.answer_files import Row
 from fedcommons.federate.server.formats import CHECKPOINT, SavedTraining
 from fedcommons.federate.server.round_notes import RoundNote
 from fedcommons.npz import write_npz
@@ -36,8 +43,11 @@ class Checkpoint:
         warmed: whether memory was started from everybody's answer.
         schema: the names, shapes and types of the model's arrays.
         history: a note of every round.
+        history_bytes: how many bytes of the history's file hold it; 0 if it is in none yet.
         model: the trained arrays as one vector, (P,).
-        memory: (N, P), or None if the estimator remembers nothing.
+        memory: where the answer lies that is remembered of a site, by its identity; None if the
+            estimator remembers nothing.
+        unfiled: remembered answers that are in no file yet, since an older version wrote them.
         moments: what the server optimizer keeps, (its number of moments, P).
         missed, rounds, run: what is known of how often each site answers, (N,).
     """
@@ -52,8 +62,10 @@ class Checkpoint:
     warmed: bool
     schema: Arrays
     history: tuple[RoundNote, ...]
-    model: FloatArray
-    memory: FloatArray | None
+    history_bytes: int
+    model: npt.NDArray[np.floating[Any]]
+    memory: Mapping[str, Row] | None
+    unfiled: Mapping[str, npt.NDArray[np.floating[Any]]] = field(default_factory=dict)
     moments: FloatArray
     missed: IntArray
     rounds: IntArray
@@ -61,18 +73,25 @@ class Checkpoint:
     reliability: Reliability = field(init=False)
 
     def __post_init__(self) -> None:
-        n = len(self.missed)
         if self.round < 0 or self.model.ndim != 1 or self.model.dtype.kind != "f":
             raise ValueError("a round or a model that cannot be")
-        if self.memory is not None and self.memory.shape != (n, len(self.model)):
-            raise ValueError("the memory does not fit the model and the sites")
         if self.moments.ndim != 2 or self.moments.shape[1] != len(self.model):
             raise ValueError("the optimizer's moments do not fit the model")
+        if len(self.identities) != len(self.missed):
+            raise ValueError("the sites are not those of the reliability")
         if not self.history or self.history[-1].round != self.round:
             raise ValueError("the history does not end with the last round")
         object.__setattr__(self, "reliability", Reliability(self.missed, self.rounds, self.run))
 
-    def encode(self) -> memoryview:
+    @property
+    def identities(self) -> list[str]:
+        """The identities of the sites that `missed` and the like are of."""
+        return [str(site["identity"]) for site in self.about["sites"]]
+
+    def write(self, file: IO[bytes]) -> None:
+        """Write it, but for what is in files beside it."""
+        memory = self.memory
+        rows = None if memory is None else {site: astuple(row) for site, row in memory.items()}
         notes = {
             "version": CHECKPOINT.version,
             "round": self.round,
@@ -84,7 +103,8 @@ class Checkpoint:
             "rehearsed": self.rehearsed,
             "warmed": self.warmed,
             "layout": self.schema,
-            "history": [note.to_json() for note in self.history],
+            "history_bytes": self.history_bytes,
+            "memory": rows,
         }
         arrays: dict[str, npt.NDArray[Any]] = {
             "notes": np.frombuffer(json.dumps(notes).encode(), np.uint8),
@@ -94,11 +114,7 @@ class Checkpoint:
             "rounds": self.rounds,
             "run": self.run,
         }
-        if self.memory is not None:
-            arrays["memory"] = self.memory
-        buffer = io.BytesIO()
-        write_npz(buffer, arrays)
-        return buffer.getbuffer()
+        write_npz(file, arrays)
 
     @classmethod
     def decode(cls, content: bytes, path: Path) -> Checkpoint:
@@ -109,7 +125,7 @@ class Checkpoint:
             notes = json.loads(arrays.pop("notes").tobytes())
             saved = SavedTraining(notes, arrays)
             saved = CHECKPOINT.upgraded(saved, int(notes.get("version", 0)), path)
-            return cls._of(saved)
+            return cls._of(saved, path.parent)
         except FederationError:
             raise
         except KeyError as error:
@@ -127,8 +143,10 @@ class Checkpoint:
             raise FederationError(f"{path} is damaged: {error}") from None
 
     @classmethod
-    def _of(cls, saved: SavedTraining) -> Checkpoint:
+    def _of(cls, saved: SavedTraining, folder: Path) -> Checkpoint:
         notes, arrays = saved.notes, saved.arrays
+        n_bytes, memory = int(notes["history_bytes"]), notes["memory"]
+        rounds = tuple(map(RoundNote.from_json, saved.rounds))
         number, serial = notes["commit"]
         return cls(
             round=int(notes["round"]),
@@ -140,9 +158,11 @@ class Checkpoint:
             rehearsed=bool(notes["rehearsed"]),
             warmed=bool(notes["warmed"]),
             schema=tuple((str(name), tuple(shape), str(d)) for name, shape, d in notes["layout"]),
-            history=tuple(RoundNote.from_json(note) for note in notes["history"]),
+            history=history.read(folder, n_bytes) if n_bytes else rounds,
+            history_bytes=n_bytes,
             model=arrays["model"],
-            memory=arrays.get("memory"),
+            memory=None if memory is None else _rows(memory),
+            unfiled=saved.answers,
             moments=arrays["moments"],
             missed=arrays["missed"],
             rounds=arrays["rounds"],
@@ -159,6 +179,10 @@ def read_checkpoint(path: Path) -> Checkpoint | None:
     except OSError as error:
         raise FederationError(f"{path} is damaged: {error}") from None
     return Checkpoint.decode(content, path)
+
+
+def _rows(memory: Mapping[str, Any]) -> dict[str, Row]:
+    return {str(site): Row(*(int(number) for number in row)) for site, row in memory.items()}
 
 
 def _floats(value: Any) -> tuple[float, ...] | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ class ExchangeSettings:
         reshare: make a new exchange although there is one.
         leave: names of sites that left for good.
         seed: of the draw; random by default.
+        nobody_comes: all nodes are connected from the start, as in a simulation.
     """
 
     copies: int
@@ -40,6 +42,7 @@ class ExchangeSettings:
     reshare: bool = False
     leave: Sequence[str] = ()
     seed: int | None = None
+    nobody_comes: bool = False
 
     def __post_init__(self) -> None:
         checked = {
@@ -56,18 +59,26 @@ class ExchangeSettings:
 
 
 def share(
-    link: Link, *, federation: str, state_dir: Path, run_id: int, **settings: Any
+    link: Link,
+    *,
+    federation: str,
+    state_dir: Path,
+    run_id: int,
+    check_room: Callable[[int], None] = lambda _n_sites: None,
+    **settings: Any,
 ) -> ServerFederation:
     """Exchange once, or take up the exchange that was made: the federation, under its commit.
 
-    `settings` are those of `ExchangeSettings`.
+    `settings` are those of `ExchangeSettings`. Before an exchange is begun, `check_room` is called
+    with the number of sites that are there, and may refuse.
     """
     if not NAME.fullmatch(federation):
         raise ArgumentError(f"federation must be letters, digits, . _ -, got {federation!r}")
     wanted = ExchangeSettings(**settings)
     us = ServerFederation(federation, state_dir, run_id)
+    us.leaving = frozenset(wanted.leave)
     try:
-        _find_a_commit(us, link, wanted)
+        _find_a_commit(us, link, wanted, check_room)
         withdrawals.let_go(us, wanted.leave)
         point_out_strangers(us)
     except BaseException:
@@ -76,12 +87,15 @@ def share(
     return us
 
 
-def _find_a_commit(us: ServerFederation, link: Link, wanted: ExchangeSettings) -> None:
+def _find_a_commit(
+    us: ServerFederation, link: Link, wanted: ExchangeSettings, check_room: Callable[[int], None]
+) -> None:
     """Meet the sites; then go on with an exchange, make one, or use the one that was made."""
     # Sites that have a commit say who they are first: a fresh key would number their rows anew.
     is_first = us.commit_or_none is None and us.unfinished is None and not wanted.reshare
     n_sites, wait, seconds = wanted.n_sites, wanted.wait, wanted.seconds
-    us.meeting.gather(link, n_sites=n_sites, wait=wait, with_key=is_first, unless_committed=True)
+    gather = partial(us.meeting.gather, link, wait=wait, nobody_comes=wanted.nobody_comes)
+    gather(n_sites=n_sites, with_key=is_first, unless_committed=True)
     adopt(us, wanted.leave, needed=not wanted.reshare)
     withdrawals.check_leaving(us, wanted.leave)
     pending = None if wanted.reshare else us.unfinished
@@ -92,9 +106,8 @@ def _find_a_commit(us: ServerFederation, link: Link, wanted: ExchangeSettings) -
         if not is_first:
             n_sites = min(n_sites, us.meeting.n_heard)  # who is not there was waited for
             us.meeting.ask_anew()
-            us.meeting.gather(
-                link, n_sites=n_sites, wait=wait, with_key=True, unless_committed=False
-            )
+            gather(n_sites=n_sites, with_key=True, unless_committed=False)
+        check_room(len(us.meeting.here))
         begun = exchange.begin(us, wanted.copies, wanted.seed, wanted.leave)
         exchange.deliver(us, link, begun, seconds=seconds)
     elif us.commit.copies != wanted.copies:

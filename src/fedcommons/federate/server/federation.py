@@ -20,6 +20,7 @@ class ServerFederation:
     def __init__(self, name: str, state_dir: Path, run_id: int) -> None:
         self.name = name
         self.meeting = Meeting(name, run_id)
+        self.leaving: frozenset[str] = frozenset()  # names of sites that left for good
         self.state = ServerState(state_dir)
         try:
             self.commit_or_none = self.state.commit()

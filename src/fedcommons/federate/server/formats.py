@@ -6,8 +6,9 @@ left it, what it returns is as the present code reads it. The number follows fro
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -48,14 +49,36 @@ class Format(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class SavedTraining:
-    """The content of a checkpoint file: notes in JSON, and arrays by name."""
+    """The content of a checkpoint file: notes in JSON, and arrays by name.
+
+    `rounds` and `answers` (by the site's identity) are what older versions had in the file itself,
+    and the present one has beside it.
+    """
 
     notes: dict[str, Any]
     arrays: dict[str, npt.NDArray[Any]]
+    rounds: tuple[dict[str, Any], ...] = ()
+    answers: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
 
 
 def _with_a_number(folder: Path) -> Path:
     """State-dir 0 -> 1: it has a number; nothing else differs."""
+    return folder
+
+
+def _without_epochs(folder: Path) -> Path:
+    """State-dir 1 -> 2: a training goes on across exchanges, so no epoch is in its folder's name.
+
+    Of the same training in several epochs the last goes on; those before it are left as they are.
+    """
+    newest: dict[str, tuple[int, Path]] = {}
+    for path in folder.glob("epoch*-*"):
+        if found := re.fullmatch(r"epoch(\d+)-(.+)", path.name):
+            number, rest = int(found[1]), found[2]
+            newest[rest] = max(newest.get(rest, (0, path)), (number, path))
+    for rest, (_, path) in newest.items():
+        if not (folder / f"training-{rest}").exists():
+            path.rename(folder / f"training-{rest}")
     return folder
 
 
@@ -65,5 +88,21 @@ def _with_moments(saved: SavedTraining) -> SavedTraining:
     return SavedTraining(saved.notes, {**saved.arrays, "moments": moments})
 
 
-STATE_DIR = Format("state-dir", upgrades=(_with_a_number,))
-CHECKPOINT = Format("checkpoint", upgrades=(_with_moments,))
+def _with_files_beside_it(saved: SavedTraining) -> SavedTraining:
+    """Checkpoint 1 -> 2: the history and what is remembered of each site are in files beside it."""
+    notes, arrays = dict(saved.notes), dict(saved.arrays)
+    rounds, rows = tuple(notes.pop("history")), arrays.pop("memory", None)
+    notes["history_bytes"] = 0
+    notes["memory"] = None if rows is None else {}
+    answers = {}
+    if rows is not None:
+        identities = [site["identity"] for site in notes["about"]["sites"]]
+        if rows.shape != (len(identities), len(arrays["model"])):
+            raise ValueError("the memory does not fit the model and the sites")
+        pairs = zip(identities, rows, strict=True)
+        answers = {identity: row for identity, row in pairs if row.any()}
+    return SavedTraining(notes, arrays, rounds, answers)
+
+
+STATE_DIR = Format("state-dir", upgrades=(_with_a_number, _without_epochs))
+CHECKPOINT = Format("checkpoint", upgrades=(_with_moments, _with_files_beside_it))

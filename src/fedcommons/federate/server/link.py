@@ -6,7 +6,7 @@ else in this room speaks to it and knows no other message types than these.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -81,6 +81,9 @@ class Link(Protocol):
         """
         ...
 
-    def pull(self, tickets: Collection[Ticket]) -> Sequence[tuple[Ticket, Reply]]:
-        """The replies to these questions that came since; each is handed out once."""
+    def pull(self, tickets: Collection[Ticket]) -> Iterable[tuple[Ticket, Reply]]:
+        """The replies to these questions that came since; each is handed out once.
+
+        Replies may be large: a transport that can hands them out one by one.
+        """
         ...

@@ -59,9 +59,19 @@ class Meeting:
     # Asking
 
     def gather(
-        self, link: Link, *, n_sites: int, wait: float, with_key: bool, unless_committed: bool
+        self,
+        link: Link,
+        *,
+        n_sites: int,
+        wait: float,
+        with_key: bool,
+        unless_committed: bool,
+        nobody_comes: bool = False,
     ) -> None:
-        """Wait for `n_sites` sites, for at most `wait` seconds; two are needed."""
+        """Wait for `n_sites` sites, for at most `wait` seconds; two are needed.
+
+        Where `nobody_comes` later, a node that was not taken in is not waited for.
+        """
         end = time.monotonic() + wait
         while True:
             self._ask_all(
@@ -72,7 +82,8 @@ class Meeting:
                 n_sites=n_sites,
             )
             left = end - time.monotonic()
-            if self.n_heard >= n_sites or left <= 0:
+            all_answered = self._connected <= self._heard | set(self.refused)
+            if self.n_heard >= n_sites or left <= 0 or (nobody_comes and all_answered):
                 break
             time.sleep(min(MEET_AGAIN_SECONDS, left))
         if len(self.here) < 2:
@@ -143,6 +154,7 @@ class Meeting:
                 "with-key": with_key,
                 "unless-committed": unless_committed,
                 "committed": commit.record if commit and tells else b"",
+                "known": commit.digest if commit else b"",
             }
         )
 
@@ -190,6 +202,9 @@ class Meeting:
 
     def _commit_of(self, record: bytes, signed_digest: str) -> Commit | None:
         """The commit that a site has applied, if it is the one that its offer names."""
+        ours = self.committed
+        if ours is not None and not record and signed_digest == ours.digest.hex():
+            return ours
         if not record:
             return None
         if digest(record).hex() != signed_digest:

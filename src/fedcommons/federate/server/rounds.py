@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 
 import numpy as np
 
-from fedcommons import estimators
 from fedcommons.checks import BoolArray, FloatArray
 from fedcommons.errors import FederationError
 from fedcommons.estimators import ESTIMATORS
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.model_schema import ModelSchema
-from fedcommons.federate.server import withdrawals
+from fedcommons.federate.server import estimation, withdrawals
+from fedcommons.federate.server.answer_files import AnswerFiles, Row
 from fedcommons.federate.server.answers import AnswerCollector, RoundAnswers
 from fedcommons.federate.server.code_choice import straggler_prob
 from fedcommons.federate.server.federation import ServerFederation
@@ -43,7 +44,11 @@ class Rounds:
 
     @property
     def schema(self) -> ModelSchema:
-        return self.collector.schema
+        return self.collector.folder.schema
+
+    @property
+    def files(self) -> AnswerFiles:
+        return self.collector.folder.answers
 
     def bring_up_to_date(self, state: TrainingState) -> None:
         """Have all sites apply the newest commit, although nothing is trained.
@@ -53,16 +58,26 @@ class Rounds:
         self._ask(state, state.round, np.array(self.commit.present))
 
     def warm_up(self, state: TrainingState) -> None:
-        """Memory from everybody's answer at the initial model; who is missing stays at 0."""
+        """Memory from everybody's answer, at the initial model or after a new exchange.
+
+        What is remembered of those who are missing stays as it is, nothing at first.
+        """
         everybody = np.array(self.commit.present)
         found = self._ask(state, 0, everybody)
         if not found.answered.any():
             raise FederationError(
-                "no answer counts at the initial model, with which memory would start warm: find "
-                "out why, and give the same command again"
+                "no answer counts with which memory would start warm: find out why, and give the "
+                "same command again"
             )
-        state.memory, state.warmed = found.answers, True
+        state.memory = {**(state.memory or {}), **self._remembered(found.rows)}
+        state.warmed = True
         logger.info("memory is warm for %d of %d sites", found.answered.sum(), everybody.sum())
+
+    def take_in_newcomers(self, state: TrainingState) -> bool:
+        """Go on with the sites that came later and are accepted; whether there are any."""
+        joined = self.collector.newcomers.take_in()
+        state.come_to(self.commit, self.federation.state)
+        return joined
 
     def one(self, state: TrainingState, asked: BoolArray | None) -> RoundNote:
         """The next round, in which these sites are asked (all by default); what is noted of it."""
@@ -71,7 +86,7 @@ class Rounds:
             asked = np.ones(len(self.commit.members), np.bool_)
         found = self._ask(state, t + 1, asked)
         commit, present = self.commit, np.array(self.commit.present)
-        p = straggler_prob(self.settings, state.reliability)  # of past rounds
+        p = straggler_prob(self.settings, commit, state.reliability)  # of past rounds
         # If nobody answers who was asked, the server is alone: the model stays as it is, whatever
         # is remembered, and nothing is learnt of any site.
         if found.answered.any():
@@ -109,30 +124,42 @@ class Rounds:
             if not is_new:
                 break
             found = found.outdated()
+            self.files.sweep((state.memory or {}).values())
         return found
+
+    def _remembered(self, rows: Sequence[Row | None]) -> dict[str, Row]:
+        """By the site's identity, of rows in the order of the roster."""
+        pairs = zip(self.commit.members, rows, strict=True)
+        return {member.identity: row for member, row in pairs if row is not None}
 
     def _step(self, state: TrainingState, found: RoundAnswers, p: FloatArray) -> None:
         """Move the model along the estimate."""
-        t, here = state.round, np.array(self.commit.present)
-        memory = None if state.memory is None else state.memory[here]
-        with np.errstate(over="ignore", invalid="ignore"):  # noticed below
-            estimate, memory = estimators.estimate(
-                self.estimator, memory, found.answers[here], found.answered[here], p[here]
-            )
+        t, members = state.round, self.commit.members
+        here = np.flatnonzero(self.commit.present)
+        memory = None
         if state.memory is not None:
-            state.memory[here] = memory
+            memory = [state.memory.get(members[place].identity) for place in here]
+        with np.errstate(over="ignore", invalid="ignore"):  # noticed below
+            estimate, memory = estimation.estimate(
+                self.estimator, self.files, [found.rows[place] for place in here], memory, p[here]
+            )
         M = self.commit.n_examples
         step = self.settings.learning_rate * self.settings.decay**t / M
         with np.errstate(over="ignore", invalid="ignore"):  # noticed below
             direction, moments = self.optimizer.direction(state.moments, estimate, M, USUAL)
-            moved = self.schema.vector(state.model) - step * direction
+            del estimate  # as large as the model, like all that follows
+            moved = self.schema.vector(state.model)
+            moved -= step * direction
             model = self.schema.model(moved, state.model)
-        if not all(np.isfinite(x).all() for x in (self.schema.vector(model), *moments)):
+        if not all(np.isfinite(x).all() for x in (*self.schema.trained(model), *moments)):
             raise self._not_finite(found, t)
         state.model, state.moments = model, moments
+        if state.memory is not None and memory is not None:
+            rows = dict(zip(here.tolist(), memory, strict=True))
+            state.memory |= self._remembered([rows.get(i) for i in range(len(members))])
 
     def _not_finite(self, found: RoundAnswers, t: int) -> FederationError:
-        sizes = np.abs(found.answers).max(axis=1)
+        sizes = np.array([0.0 if row is None else self.files.largest(row) for row in found.rows])
         largest, usual = int(sizes.argmax()), np.median(sizes[found.answered])
         return FederationError(
             f"the model is not finite any more after round {t + 1}, with learning_rate "

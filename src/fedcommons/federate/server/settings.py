@@ -93,15 +93,16 @@ class Settings:
             "server_optimizer": method.server_optimizer,
         }
 
-    def name(self, epoch: int, config: Mapping[str, Any]) -> str:
+    def name(self, config: Mapping[str, Any]) -> str:
         """A folder's name: readable, and another one for other settings or another `config`.
 
-        `config` is what the server tells the sites' training functions.
+        `config` is what the server tells the sites' training functions. Who takes part, and under
+        which exchange, is no part of it: sites come and go while a training goes on.
         """
         digest = hashlib.sha256(self._identity(config).encode()).hexdigest()[:8]
         estimator = re.sub(r"[^A-Za-z0-9]+", "-", self.method.estimator)
         warm = "-warm" if self.method.warm else ""
-        return f"epoch{epoch}-{self.method.code}-{estimator}{warm}-{digest}"
+        return f"training-{self.method.code}-{estimator}{warm}-{digest}"
 
     def _identity(self, config: Mapping[str, Any]) -> str:
         """What folders on disk are found by: the same settings always give the same text.

@@ -35,7 +35,7 @@ class ServerState:
     exchange.json             the last epoch and its receipts
     given-up.json             the last epoch that was begun and will not be gone on with
     commits/00001-00000.json  every commit: epoch and serial
-    <training>/               checkpoint.npz, and the results of one training
+    <training>/               one training, see `training_folder`
     """
 
     def __init__(self, folder: Path) -> None:
@@ -141,14 +141,14 @@ class ServerState:
         return read_checkpoint(self.folder / training / "checkpoint.npz")
 
     def newest_checkpoint(
-        self, prefix: str, where: Callable[[Checkpoint], bool] = lambda _checkpoint: True
+        self, where: Callable[[Checkpoint], bool] = lambda _checkpoint: True
     ) -> Checkpoint | None:
-        """The checkpoint that was written last, of the trainings whose name begins so.
+        """The checkpoint that was written last, of all trainings.
 
         Those that are not as `where` wants them are passed over, and so are damaged ones: they are
         read here for what they say of the sites alone.
         """
-        paths = self.folder.glob(f"{prefix}*/checkpoint.npz")
+        paths = self.folder.glob("training-*/checkpoint.npz")
         for path in sorted(paths, key=lambda path: path.stat().st_mtime_ns, reverse=True):
             try:
                 saved = self.checkpoint(path.parent.name)
@@ -158,11 +158,6 @@ class ServerState:
             if saved is not None and where(saved):
                 return saved
         return None
-
-    def save_checkpoint(self, training: str, checkpoint: Checkpoint) -> None:
-        durable.make_folder(self.folder / training)
-        path = self.folder / training / "checkpoint.npz"
-        durable.write_file(path, checkpoint.encode(), "server.checkpoint")
 
 
 def _order(path: Path) -> tuple[int, int]:

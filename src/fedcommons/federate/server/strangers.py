@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 
 from fedcommons.errors import FederationError
-from fedcommons.federate.protocol.example_schema import misfit, usual
-from fedcommons.federate.protocol.records import Offer
+from fedcommons.federate.protocol.example_schema import misfit
 from fedcommons.federate.server.federation import ServerFederation
+from fedcommons.federate.server.joining import layout_of
 
 logger = logging.getLogger(__name__)
 
@@ -35,15 +35,9 @@ def point_out_strangers(federation: ServerFederation) -> None:
                 site,
                 name_of[identity],
             )
-        elif site not in members and (why := _misfit(federation, offer)):
+        elif site not in members and (why := misfit(offer, *layout_of(federation))):
             logger.warning("%s has no part in the exchange: %s", site, why)
         elif site not in members:
-            logger.warning("%s came after the exchange: reshare = true takes it in", site)
+            logger.info("%s came after the exchange: it can train from the next round on", site)
         elif members[site] != identity:
             logger.warning("%s has another key than in the exchange: has it lost its store?", site)
-
-
-def _misfit(federation: ServerFederation, offer: Offer) -> str:
-    """How a site's examples differ from those of the committed epoch, as far as it is known."""
-    exchange = federation.committed_exchange
-    return "" if exchange is None else misfit(offer, *usual(exchange.epoch.sites))

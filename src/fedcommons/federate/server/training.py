@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from fedcommons import checks
-from fedcommons.checks import BoolArray
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays
-from fedcommons.federate.server import code_choice, results, round_notes
+from fedcommons.federate.server import code_choice, results, room, round_notes
 from fedcommons.federate.server.answers import AnswerCollector
 from fedcommons.federate.server.checkpoints import Checkpoint
 from fedcommons.federate.server.deadlines import Deadline
@@ -21,6 +20,7 @@ from fedcommons.federate.server.link import Link
 from fedcommons.federate.server.round_notes import Evaluate, RoundNote
 from fedcommons.federate.server.rounds import Rounds
 from fedcommons.federate.server.settings import Settings
+from fedcommons.federate.server.training_folder import TrainingFolder
 from fedcommons.federate.server.training_state import TrainingState
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Training:
 
     @property
     def name(self) -> str:
-        return self.settings.name(self.commit.number, self.config)
+        return self.settings.name(self.config)
 
     @property
     def folder(self) -> Path:
@@ -78,28 +78,35 @@ class Training:
                 "which is computed from batches: use GroupNorm or LayerNorm, or "
                 "track_running_stats=False"
             )
+        room.check(
+            len(self.commit.members_present),
+            schema,
+            self.folder,
+            estimator=self.settings.method.estimator,
+            server_optimizer=self.settings.method.server_optimizer,
+        )
+        folder = TrainingFolder(self.folder, schema)
         collector = AnswerCollector(
-            self.federation, link, schema, self.settings.method, self.deadline, self.config
+            self.federation, link, folder, self.settings.method, self.deadline, self.config
         )
         rounds = Rounds(self.federation, self.settings, collector)
         saved = self.federation.state.checkpoint(self.name)
         code_choice.commit_to_code(
             self.federation, self.settings, saved, lambda: collector.owner_shares(initial)
         )
-        state = self._begin(initial, schema, evaluate, saved)
+        state = self._begin(initial, folder, evaluate, saved)
         if state.round and num_rounds <= state.round:
             rounds.bring_up_to_date(state)
-            self._save(state, schema)
+            self._save(state, folder)
             logger.warning(
                 "nothing was trained: this training is at round %d, num_rounds is %d in all",
                 state.round,
                 num_rounds,
             )
-        absences = code_choice.rehearsed_absences(self.settings, self.commit, num_rounds)
         if self.settings.method.warm and not state.warmed:
             rounds.warm_up(state)
-            self._save(state, schema)
-        self._go_on(rounds, state, num_rounds, absences, evaluate, on_round)
+            self._save(state, folder)
+        self._go_on(rounds, state, num_rounds, evaluate, on_round)
         results.write(self.folder, self._about(), state.history, state.model)
         return state
 
@@ -108,17 +115,19 @@ class Training:
         rounds: Rounds,
         state: TrainingState,
         num_rounds: int,
-        absences: BoolArray | None,
         evaluate: Evaluate | None,
         on_round: Callable[[RoundNote], None] | None,
     ) -> None:
         """Round after round up to `num_rounds`; an error if nobody answers for many of them."""
         silent, most_silent = 0, min(MOST_SILENT_ROUNDS, num_rounds - state.round)
+        absences = code_choice.rehearsed_absences(self.settings, self.commit, num_rounds)
         for t in range(state.round, num_rounds):
             note = rounds.one(state, None if absences is None else absences[t])
             note = round_notes.with_metrics(note, evaluate, state.model)
             state.history.append(note)
-            self._save(state, rounds.schema)
+            if rounds.take_in_newcomers(state):
+                absences = code_choice.rehearsed_absences(self.settings, self.commit, num_rounds)
+            self._save(state, rounds.collector.folder)
             round_notes.log_round(note, num_rounds)
             if on_round:
                 on_round(note)
@@ -133,7 +142,7 @@ class Training:
     def _begin(
         self,
         initial: NamedArrays,
-        schema: ModelSchema,
+        folder: TrainingFolder,
         evaluate: Evaluate | None,
         saved: Checkpoint | None,
     ) -> TrainingState:
@@ -141,20 +150,19 @@ class Training:
         if saved is None:
             return TrainingState.start(
                 initial,
-                schema,
+                folder.schema,
                 self.settings.method,
                 code_choice.known_reliability(self.federation, self.settings),
                 self.commit,
                 round_notes.initial_note(evaluate, initial),
             )
-        state = TrainingState.resume(saved, initial, schema, str(self.folder))
+        state = TrainingState.resume(saved, initial, folder.schema, folder)
         logger.info("going on after round %d", state.round)
         state.come_to(self.commit, self.federation.state)  # it may have changed in between
         return state
 
-    def _save(self, state: TrainingState, schema: ModelSchema) -> None:
-        checkpoint = state.checkpoint(schema, self.commit, self.settings, self._about())
-        self.federation.state.save_checkpoint(self.name, checkpoint)
+    def _save(self, state: TrainingState, folder: TrainingFolder) -> None:
+        state.save(folder, self.commit, self.settings, self._about())
 
     def _about(self) -> dict[str, Any]:
         return results.describe(self.commit, self.settings, self.config)

@@ -8,17 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from fedcommons import estimators, optimizers
+from fedcommons import optimizers
 from fedcommons.checks import FloatArray
 from fedcommons.errors import FederationError
 from fedcommons.estimators import ESTIMATORS
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays
+from fedcommons.federate.server.answer_files import Row
 from fedcommons.federate.server.checkpoints import Checkpoint
 from fedcommons.federate.server.round_notes import RoundNote
 from fedcommons.federate.server.settings import Settings
 from fedcommons.federate.server.state import ServerState
-from fedcommons.federate.server.withdrawals import reset_memory
+from fedcommons.federate.server.training_folder import TrainingFolder
+from fedcommons.federate.server.withdrawals import forgotten
 from fedcommons.methods import Method
 from fedcommons.optimizers import OPTIMIZERS
 from fedcommons.reliability import Reliability
@@ -31,10 +33,13 @@ class TrainingState:
     Attributes:
         round: how many rounds are over.
         model: the present one.
-        memory: what the estimator remembers, (N, P); None if it remembers nothing.
+        memory: where the answer lies that is remembered of a site, by its identity; None if the
+            estimator remembers nothing.
+        vacated: the files of remembered answers of which some are to be forgotten.
         moments: what the server optimizer keeps, of (P,) each.
         reliability: how often each site answers, as far as it is known.
-        commit: the order of the commit that `memory` is of.
+        commit: the order of the commit that it is under.
+        sites: the identities of its members; `reliability` is of these.
         initial: a digest of the model before round 1.
         warmed: whether memory was started from everybody's answer.
         history: a note of every round.
@@ -42,13 +47,15 @@ class TrainingState:
 
     round: int
     model: NamedArrays
-    memory: FloatArray | None
+    memory: dict[str, Row] | None
     moments: optimizers.State
     reliability: Reliability
     commit: tuple[int, int]
+    sites: list[str]
     initial: str
     warmed: bool = False
     history: list[RoundNote] = field(default_factory=list)
+    vacated: set[int] = field(default_factory=set)
 
     @classmethod
     def start(
@@ -64,48 +71,54 @@ class TrainingState:
         return cls(
             0,
             model,
-            estimators.start(ESTIMATORS[method.estimator], len(commit.members), len(vector)),
+            {} if ESTIMATORS[method.estimator].remembers else None,
             OPTIMIZERS[method.server_optimizer].start(vector.shape),
             reliability,
             commit.order,
+            [member.identity for member in commit.members],
             digest_of(vector),
             history=[note],
         )
 
     @classmethod
     def resume(
-        cls, saved: Checkpoint, initial: NamedArrays, schema: ModelSchema, folder: str
+        cls, saved: Checkpoint, initial: NamedArrays, schema: ModelSchema, folder: TrainingFolder
     ) -> TrainingState:
-        """The state of a checkpoint; refused if it began with another model."""
+        """The state of a checkpoint in a folder; refused if it began with another model."""
         if saved.schema != schema.arrays:
             raise FederationError(
-                f"{folder} holds the training of another model: choose another state-dir, or "
+                f"{folder.path} holds the training of another model: choose another state-dir, or "
                 "remove that folder"
             )
         if saved.initial != digest_of(schema.vector(initial)):
             raise FederationError(
-                f"{folder} holds a training that began with other values of the model: make "
+                f"{folder.path} holds a training that began with other values of the model: make "
                 "the same initial model in every run, by a seed perhaps, to go on; remove that "
                 "folder, or choose another state-dir, to begin with this one"
             )
         return cls(
             saved.round,
             schema.model(saved.model, initial),
-            saved.memory,
+            folder.go_on_from(saved),
             tuple(saved.moments),
             saved.reliability,
             saved.commit,
+            saved.identities,
             saved.initial,
             saved.warmed,
             list(saved.history),
         )
 
-    def checkpoint(
-        self, schema: ModelSchema, commit: Commit, settings: Settings, about: dict[str, Any]
-    ) -> Checkpoint:
-        model = schema.vector(self.model)
-        moments = np.array(self.moments, np.float64).reshape(len(self.moments), len(model))
-        return Checkpoint(
+    def save(
+        self, folder: TrainingFolder, commit: Commit, settings: Settings, about: dict[str, Any]
+    ) -> None:
+        """Have it on the disk: what a checkpoint names, then the checkpoint."""
+        if self.memory is not None:
+            rows = folder.answers.settle(list(self.memory.values()), self.vacated)
+            self.memory = dict(zip(self.memory, rows, strict=True))
+        model = folder.schema.trained(self.model)
+        flat = [np.ravel(part).astype(folder.answers.dtype, copy=False) for part in model]
+        checkpoint = Checkpoint(
             round=self.round,
             commit=self.commit,
             initial=self.initial,
@@ -114,22 +127,38 @@ class TrainingState:
             owner_share=commit.owner_share,
             rehearsed=settings.stragglers is not None,
             warmed=self.warmed,
-            schema=schema.arrays,
+            schema=folder.schema.arrays,
             history=tuple(self.history),
-            model=model,
+            history_bytes=folder.append_to_history(self.history),
+            model=np.concatenate([np.zeros(0, folder.answers.dtype), *flat]),
             memory=self.memory,
-            moments=moments,
+            moments=np.array(self.moments, np.float64).reshape(
+                len(self.moments), folder.schema.n_params
+            ),
             missed=self.reliability.missed,
             rounds=self.reliability.rounds,
             run=self.reliability.run,
         )
+        folder.save(checkpoint)
+        self.vacated.clear()
 
     def come_to(self, commit: Commit, disk: ServerState) -> None:
-        """Forget the answers of sites that held what is gone since the state's last commit."""
-        if self.commit != commit.order:
-            if self.memory is not None:
-                reset_memory(self.memory, disk.commit_of(self.commit), commit)
-            self.commit = commit.order
+        """Be under another commit: what is known of a site stays with it, wherever it is listed.
+
+        Forgotten are the answers of sites that held what is gone since, or hold other examples.
+        """
+        if self.commit == commit.order:
+            return
+        self.reliability = self.reliability.of(commit.places_in(self.sites))
+        if self.memory is not None:
+            gone = forgotten(disk.commit_of(self.commit), commit)
+            for site in set(self.memory) if gone is None else set(self.memory) & gone:
+                self.vacated.add(self.memory[site].file)
+                del self.memory[site]
+        if self.commit[0] != commit.number:
+            self.warmed = False  # everybody has just been there again
+        self.sites = [member.identity for member in commit.members]
+        self.commit = commit.order
 
 
 def digest_of(vector: FloatArray) -> str:

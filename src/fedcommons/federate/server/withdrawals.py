@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from fedcommons.checks import FloatArray
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.refusals import AnswerRefused
@@ -125,10 +124,25 @@ def withdraw(commit: Commit, place: int, taken_back: Withdrawn) -> Commit:
 # What is remembered of it
 
 
-def reset_memory(memory: FloatArray, before: Commit | None, after: Commit) -> None:
-    """Forget the answers of sites that held what is gone; of all, if it is not known what is."""
-    everybody = set(range(len(memory)))
-    memory[sorted(holders_of_what_left(before, after) if before else everybody)] = 0
+def forgotten(before: Commit | None, after: Commit) -> set[str] | None:
+    """The sites, by identity, whose answers are to be forgotten: they held what is gone.
+
+    After another exchange these are all that hold other examples than before. None, all, if it is
+    not known what was before.
+    """
+    if before is None:
+        return None
+    if before.number == after.number:
+        return {before.members[place].identity for place in holders_of_what_left(before, after)}
+    held_copies = {before.members[place].identity for _, place in before.pairs}
+    holds_copies = {after.members[place].identity for _, place in after.pairs}
+    own = {member.identity: member.manifest for member in after.members_present}
+    return {
+        member.identity
+        for member in before.members
+        if member.identity in held_copies | holds_copies
+        or own.get(member.identity) != member.manifest
+    }
 
 
 def holders_of_what_left(before: Commit, after: Commit) -> set[int]:

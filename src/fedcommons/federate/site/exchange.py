@@ -45,8 +45,9 @@ class Exchange:
         self.site.check_federation(federation)
         self.site.check_taking_part()
         self._store.join(federation)
-        if with_key or self._store.manifests.newest() is None:
-            own = self._store.commit_record()[1]
+        own = self._store.commit_record()[1]
+        # A site that is under no commit may be taken in with what it has now.
+        if with_key or not own or self._store.manifests.newest() is None:
             self._store.withdrawals.check_all_remembered(own, committed, self.site.identity_name)
             self._rows.number()
         manifest = self._rows.newest()

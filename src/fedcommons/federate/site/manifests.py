@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcommons.checks import BoolArray, IntArray
+from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.refusals import DataChanged
 from fedcommons.federate.site.database import Database
 from fedcommons.federate.site.own_data import SiteData
@@ -61,6 +62,15 @@ class Manifest:
         numbers = np.full(len(self.live), -1, np.int64)
         numbers[self.share_rows] = np.arange(len(self.share_rows))
         return numbers
+
+    def for_place(self, commit: Commit, me: int) -> Manifest:
+        """The numbering as the commit has it for this site.
+
+        A site that joined after the exchange shares nothing until the next one.
+        """
+        if not commit.has_joined(me):
+            return self
+        return replace(self, shareable=np.zeros_like(self.shareable))
 
     def describes(self, data: SiteData, key: bytes) -> bool:
         """Whether these data have the content that was numbered; reads all of them."""

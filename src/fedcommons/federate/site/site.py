@@ -5,6 +5,7 @@ Nothing here knows of Flower: records and bytes go in and out. Whatever is not r
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from fedcommons.errors import StoreError
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.packing import SharedExamples
 from fedcommons.federate.protocol.receipts import Receipt, n_assigned
-from fedcommons.federate.protocol.refusals import CommitRefused
+from fedcommons.federate.protocol.refusals import CommitRefused, CommitUnknown, Refusal
 from fedcommons.federate.protocol.withdrawals import Withdrawn
 from fedcommons.federate.site.decoded import decoded_commit, decoded_epoch
 from fedcommons.federate.site.exchange import Exchange
@@ -65,6 +66,13 @@ class Site(Participant):
             raise CommitRefused("the site is no member any more")
         self.manifest_of(commit)
         return commit
+
+    def record_of(self, digest: bytes) -> bytes:
+        """The record of the commit that the site is under, if this is its digest."""
+        current, record = self.store.commit_record()
+        if current != digest:
+            raise CommitUnknown("the site is not under the commit that the message names")
+        return record
 
     def _keys_of(self, after: int, up_to: int) -> list[bytes]:
         """The public keys that this site offered for the epochs in (after, up_to]."""
@@ -137,7 +145,18 @@ class Site(Participant):
 
     def manifest_of(self, commit: Commit) -> Manifest:
         """How this site's rows were numbered for a commit; raise if the data changed since."""
-        return self.rows.checked(bytes.fromhex(commit.members[self.place(commit)].manifest))
+        me = self.place(commit)
+        manifest = self.rows.checked(bytes.fromhex(commit.members[me].manifest))
+        return manifest.for_place(commit, me)
+
+    def would_train_with(self, newcomers: Mapping[str, str]) -> list[str]:
+        """Those of the newcomers, keys by name, that this site would be under a commit with."""
+        found = []
+        for name, identity in newcomers.items():
+            with contextlib.suppress(Refusal):
+                self.check_peers({self.name: self.identity_name, name: identity}, taking_part=True)
+                found.append(name)
+        return found
 
     def holdings(self, commit: Commit) -> Holdings:
         """What this site holds under its commit."""

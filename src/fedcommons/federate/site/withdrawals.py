@@ -153,6 +153,7 @@ class Withdrawals:
             )
             self.note_forgotten_in(commit.record)
             raise StoreIsOlder("the store does not know the exchange that the site withdrew from")
+        manifest = manifest.for_place(commit, me)
         found = self.since(manifest)
         forgotten = sorted(set(commit.withdrawn[me]) - set(found.numbers))
         n_private = commit.withdrawn_private[me] - found.n_private
@@ -191,7 +192,7 @@ def senders_who_withdrew(commit: Commit, current: Commit | None) -> set[str]:
         return set()
     return {
         member.identity
-        for i, member in enumerate(commit.members)
+        for i, member in enumerate(current.members)
         if commit.withdrawn[i] != current.withdrawn[i] or commit.present[i] != current.present[i]
     }
 

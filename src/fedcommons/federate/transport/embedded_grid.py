@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from flwr.app import Context, Error, Message, RecordDict
@@ -12,6 +13,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from fedcommons.federate.transport.flower_internals import Run, as_task, carried, number
+from fedcommons.federate.transport.simulation import simulating
 
 SERVER_NODE = 1
 FAILED = 2
@@ -20,6 +22,10 @@ _run_ids = itertools.count(int(time.time() * 1e6))
 
 class EmbeddedGrid(Grid):
     """Delivers messages by calling the client app, serialised both ways as on the wire.
+
+    A message is handled when replies are next pulled, in the order in which they were pushed, and
+    each reply is handed out before the next message is handled: large models are not all in memory
+    at once.
 
     `handler_seconds` adds up the clients' processor time, `n_bytes` the sizes of all messages.
     """
@@ -39,9 +45,15 @@ class EmbeddedGrid(Grid):
         }
         self.handler_seconds = 0.0
         self.n_bytes = 0
+        self._pushed: deque[Message] = deque()
         self._replies: dict[str, Message] = {}
         self._message_ids = itertools.count(1)
         self._run = Run.create_empty(self.run_id)
+
+    @property
+    def simulates(self) -> bool:
+        """Whether the nodes are no more than partitions: their stores are where the server's is."""
+        return all("store" not in context.node_config for context in self.contexts.values())
 
     def set_run(self, run: Run) -> None:
         self._run = run
@@ -68,10 +80,22 @@ class EmbeddedGrid(Grid):
         for message in messages:
             ids.append(str(next(self._message_ids)))
             number(message, ids[-1])
-            reply = self._handle(self._carried(message))
-            if reply is not None:
-                self._replies[ids[-1]] = self._carried(reply)
+            self._pushed.append(message)
         return ids
+
+    def _deliver_next(self) -> tuple[str, Message | None]:
+        """Deliver the message that waits longest: its id, and the reply, if there is one."""
+        message = self._pushed.popleft()
+        sent = message.metadata.message_id
+        arrived = self._carried(message)
+        del message
+        reply = self._handle(arrived)
+        return sent, None if reply is None else self._carried(reply)
+
+    def deliver_all(self) -> None:
+        """Deliver what nobody has pulled a reply to."""
+        while self._pushed:
+            self._deliver_next()
 
     def _handle(self, message: Message) -> Message | None:
         """The node's reply; None if it gives none."""
@@ -80,7 +104,7 @@ class EmbeddedGrid(Grid):
             return Message(Error(5), reply_to=message)
         start = time.process_time()
         try:
-            with as_task(self.run_id, context.node_id):
+            with as_task(self.run_id, context.node_id), simulating():
                 return self.app(message, context)
         except Exception as error:
             return Message(Error(FAILED, type(error).__name__), reply_to=message)
@@ -92,8 +116,21 @@ class EmbeddedGrid(Grid):
         self.n_bytes += n_bytes
         return arrived
 
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        return [self._replies.pop(sent) for sent in message_ids if sent in self._replies]
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterator[Message]:
+        wanted = list(message_ids)
+        for sent in wanted:
+            if sent in self._replies:
+                yield self._replies.pop(sent)
+        missing = {message.metadata.message_id for message in self._pushed} & set(wanted)
+        while missing:
+            sent, reply = self._deliver_next()
+            if sent in missing:
+                missing.discard(sent)
+                if reply is not None:
+                    yield reply
+            elif reply is not None:
+                self._replies[sent] = reply
+            del reply
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
@@ -119,3 +156,4 @@ def serve(server_app: ServerApp, grid: EmbeddedGrid, run_config: Mapping[str, An
     context = Context(grid.run_id, SERVER_NODE, {}, RecordDict(), dict(run_config))
     with as_task(grid.run_id, SERVER_NODE):
         server_app(grid, context)
+    grid.deliver_all()

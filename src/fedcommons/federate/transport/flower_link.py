@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
@@ -32,6 +32,7 @@ TYPES: Mapping[Kind, str] = {
     "train": messages.TRAIN,
 }
 FAILURES = {3: TOO_LATE, 5: UNAVAILABLE, 8: CRASHED}  # by Flower's error code
+PULLED_BYTES = 64 << 20  # of answers in memory at once
 LONGEST_NAME = 64  # of a class that a site gives as the reason of an error
 
 
@@ -40,6 +41,7 @@ class FlowerLink:
 
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
+        self._model_bytes: dict[Ticket, int] = {}  # of the questions that carry a model
         _log_to_flower()
 
     def nodes(self) -> Collection[Node]:
@@ -59,13 +61,37 @@ class FlowerLink:
             )
             for node, question in questions.items()
         ]
-        tickets = self.grid.push_messages(sent) if sent else []
+        tickets = list(self.grid.push_messages(sent)) if sent else []
+        for ticket, question in zip(tickets, questions.values(), strict=True):
+            if question.model is not None:
+                self._model_bytes[ticket] = sum(a.nbytes for a in question.model.values())
         return {ticket: node for ticket, node in zip(tickets, questions, strict=True) if ticket}
 
-    def pull(self, tickets: Collection[Ticket]) -> list[tuple[Ticket, Reply]]:
-        """Replies go by the message they answer: the SuperLink's own errors come from node 1."""
-        replies = self.grid.pull_messages(list(tickets)) if tickets else ()
-        return [(message.metadata.reply_to_message_id, _reply(message)) for message in replies]
+    def pull(self, tickets: Collection[Ticket]) -> Iterator[tuple[Ticket, Reply]]:
+        """Replies go by the message they answer: the SuperLink's own errors come from node 1.
+
+        Flower has all that it pulls at once in memory: those that may be as large as a model are
+        pulled a few at a time.
+        """
+        for some in self._a_few(tickets):
+            messages = iter(self.grid.pull_messages(some))
+            while (message := next(messages, None)) is not None:
+                self._model_bytes.pop(ticket := message.metadata.reply_to_message_id, None)
+                reply = _reply(message)
+                del message
+                yield ticket, reply
+
+    def _a_few(self, tickets: Collection[Ticket]) -> Iterator[list[Ticket]]:
+        some: list[Ticket] = []
+        room = PULLED_BYTES
+        for ticket in tickets:
+            room -= self._model_bytes.get(ticket, 0)
+            if some and room < 0:
+                yield some
+                some, room = [], PULLED_BYTES - self._model_bytes.get(ticket, 0)
+            some.append(ticket)
+        if some:
+            yield some
 
 
 class _ModelRecords:
@@ -100,7 +126,7 @@ def _reply(message: Message) -> Reply:
     with contextlib.suppress(Exception):
         envelopes = messages.bytes_of(message)
     with contextlib.suppress(Exception):
-        answer = arrays_of(message.content.array_records["answer"])
+        answer = arrays_of(messages.arrays(message.content)["answer"])
     return Reply(node, fields=messages.fields(message), envelopes=envelopes, answer=answer)
 
 

@@ -26,6 +26,15 @@ def fields(message: Message) -> Mapping[str, Any]:
     return record if isinstance(record, ConfigRecord) else {}
 
 
+def arrays(content: RecordDict) -> dict[str, ArrayRecord]:
+    """The records of arrays, by name.
+
+    What Flower's `array_records` returns refers to itself, and so keeps arrays as large as a model
+    in memory until Python looks for such circles.
+    """
+    return {name: record for name, record in content.items() if isinstance(record, ArrayRecord)}
+
+
 def bytes_record(parts: Sequence[bytes]) -> ArrayRecord:
     """Large byte strings: as arrays they cost the SuperLink a third of what they do as fields."""
     return ArrayRecord(

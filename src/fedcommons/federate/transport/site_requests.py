@@ -54,13 +54,13 @@ class SiteRequests:
                     "signature": signature,
                 }
             )
-        committed = bool(store.commit_record()[0])
+        digest, record = store.commit_record()
         signed = self.site.exchange.offer(
             federation,
             node_id=node_id,
             run_id=run_id,
             with_key=bool(request["with-key"])
-            and not (committed and bool(request.get("unless-committed"))),
+            and not (digest and bool(request.get("unless-committed"))),
             committed=request["committed"],
         )
         return SiteReply(
@@ -68,7 +68,7 @@ class SiteRequests:
                 versions.FIELD: versions.CURRENT,
                 "offer": signed.content,
                 "signature": signed.signature,
-                "commit": store.commit_record()[1],
+                "commit": b"" if digest == request.get("known", b"") else record,
             }
         )
 
@@ -99,12 +99,16 @@ class SiteRequests:
         """Apply the commit, let the app train on what it gives this site, code the answer."""
         versions.check_request(request)
         site = self.site
-        commit = site.apply_commit(request["commit"], given_up=int(request["given-up"]))
+        record = request["commit"] or site.record_of(request.get("digest", b""))
+        commit = site.apply_commit(record, given_up=int(request["given-up"]))
         if request.get("receipt-recipients"):
             site.note_receipts(commit, _receipts(site, request))
         me = site.place(commit)
         withdrawn = site.withdrawn_since(commit)
         fields: dict[str, Any] = {"digest": commit.digest, "round": int(request["round"])}
+        if request.get("newcomers"):
+            newcomers = dict(zip(request["newcomers"], request["newcomer-keys"], strict=True))
+            fields["welcome"] = site.would_train_with(newcomers)
         if (withdrawn.numbers, withdrawn.n_private) != (
             commit.withdrawn[me],
             commit.withdrawn_private[me],
