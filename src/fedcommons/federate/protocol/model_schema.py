@@ -16,14 +16,16 @@ from fedcommons.federate.protocol.refusals import AnswerRefused
 
 NamedArrays = Mapping[str, npt.NDArray[Any]]
 
-RUNNING_STATISTICS = ("running_mean", "running_var")  # as torch's normalisation layers name them
+# As torch's normalisation layers name them.
+RUNNING_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSchema:
     """The names, shapes and types of a model's arrays, in order.
 
-    Floating-point arrays are trained; integers and booleans (counters, masks) stay as they are.
+    Floating-point arrays are trained; integers and booleans (counters, masks) stay as they are, and
+    so do running statistics: each site has its own.
     """
 
     arrays: tuple[tuple[str, tuple[int, ...], str], ...]
@@ -42,8 +44,13 @@ class ModelSchema:
 
     @property
     def running_statistics(self) -> list[str]:
-        """Floating-point arrays that torch computes from batches: they are not trained."""
-        return [name for name, _, _ in self.arrays if name.split(".")[-1] in RUNNING_STATISTICS]
+        """Arrays that torch computes from batches: they are no gradients' to change."""
+        return [name for name, _, _ in self.arrays if is_running_statistic(name)]
+
+    @property
+    def untrained(self) -> list[str]:
+        """Arrays that stay as they are."""
+        return [name for name, _, dtype in self.arrays if not is_trained(name, dtype)]
 
     def vector(self, model: NamedArrays) -> FloatArray:
         """The trained arrays one after another, in float64; refused if they do not fit."""
@@ -51,7 +58,7 @@ class ModelSchema:
         if tuple(model) != tuple(name for name, _, _ in self.arrays):
             raise AnswerRefused("the arrays have other names than the model's")
         for name, shape, dtype in self.arrays:
-            if not _is_trained(dtype):
+            if not is_trained(name, dtype):
                 continue
             array = model[name]
             if array.shape != shape or array.dtype.kind != "f":
@@ -63,7 +70,7 @@ class ModelSchema:
         """The model with these trained values; the other arrays are taken from `untrained`."""
         found, at = {}, 0
         for name, shape, dtype in self.arrays:
-            if not _is_trained(dtype):
+            if not is_trained(name, dtype):
                 found[name] = untrained[name]
                 continue
             size = int(np.prod(shape))
@@ -85,8 +92,14 @@ def _in_words(array: tuple[str, tuple[int, ...], str] | None) -> str:
     return "nothing" if array is None else f"{array[0]} ({array[2]}, shape {array[1]})"
 
 
-def _is_trained(dtype: str) -> bool:
-    return _kind(dtype) == "f"
+def is_trained(name: str, dtype: str) -> bool:
+    """Whether an array of this name and type is trained by gradients."""
+    return _kind(dtype) == "f" and not is_running_statistic(name)
+
+
+def is_running_statistic(name: str) -> bool:
+    """Whether an array of this name is computed from batches."""
+    return name.split(".")[-1] in RUNNING_STATISTICS
 
 
 def _kind(dtype: str) -> str:

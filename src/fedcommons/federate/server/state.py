@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
+import zipfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol import durable
 from fedcommons.federate.protocol.commits import Commit
+from fedcommons.federate.protocol.model_schema import NamedArrays
 from fedcommons.federate.protocol.receipts import Receipt
 from fedcommons.federate.protocol.records import Epoch
 from fedcommons.federate.protocol.refusals import Refusal
 from fedcommons.federate.server.checkpoints import Checkpoint, read_checkpoint
 from fedcommons.federate.server.formats import STATE_DIR
+from fedcommons.npz import write_npz
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +43,8 @@ class ServerState:
     exchange.json             the last epoch and its receipts
     given-up.json             the last epoch that was begun and will not be gone on with
     commits/00001-00000.json  every commit: epoch and serial
-    <training>/               checkpoint.npz, and the results of one training
+    <training>/               checkpoint.npz, and the results of one training; untrained.npz, the
+                              model's arrays that no round changes
     """
 
     def __init__(self, folder: Path) -> None:
@@ -163,6 +172,27 @@ class ServerState:
         durable.make_folder(self.folder / training)
         path = self.folder / training / "checkpoint.npz"
         durable.write_file(path, checkpoint.encode(), "server.checkpoint")
+
+    def untrained(self, training: str) -> dict[str, npt.NDArray[Any]]:
+        """The arrays that the training began with and no round changes; none if none were kept."""
+        path = self.folder / training / "untrained.npz"
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                return {name: file[name] for name in file.files}
+        except FileNotFoundError:
+            return {}
+        except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+            raise FederationError(f"{path} is damaged: {error}") from None
+
+    def save_untrained(self, training: str, arrays: NamedArrays) -> None:
+        """Keep them for whoever goes on, from an initial model with other values perhaps."""
+        if not arrays:
+            return
+        durable.make_folder(self.folder / training)
+        buffer = io.BytesIO()
+        write_npz(buffer, arrays)
+        path = self.folder / training / "untrained.npz"
+        durable.write_file(path, buffer.getbuffer(), "server.untrained")
 
 
 def _order(path: Path) -> tuple[int, int]:

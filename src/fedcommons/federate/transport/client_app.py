@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from flwr.app import Context, Message, RecordDict
+from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedcommons import checks
@@ -18,7 +18,7 @@ from fedcommons.federate.protocol.refusals import ExamplesIgnored
 from fedcommons.federate.site.own_data import SiteData
 from fedcommons.federate.site.site import Site
 from fedcommons.federate.site.store import Store
-from fedcommons.federate.transport import messages
+from fedcommons.federate.transport import messages, own_statistics
 from fedcommons.federate.transport.flower_arrays import arrays_of, model_of, record_of
 from fedcommons.federate.transport.node_config import (
     data_from_node_config,
@@ -178,6 +178,7 @@ class SiteClient:
         def train(examples: WeightedExamples) -> Mapping[str, NamedArrays]:
             self._examples[context.node_id] = examples
             self._asked_for.discard(context.node_id)
+            content["arrays"] = own_statistics.with_own(given, context.state)
             try:
                 reply = app_train(message, context)
             finally:
@@ -189,11 +190,16 @@ class SiteClient:
                 )
             if not reply.has_content():
                 raise FederationError("the training function must return content")
+            if fields["task"] == "answer" and "arrays" in reply.content.array_records:
+                own_statistics.keep(reply.content.array_records["arrays"], context.state)
             return _returned(reply.content)
 
-        record = message.content.array_records.get("arrays")
-        model = {} if record is None else arrays_of(record)  # none: a site is told that it is out
-        reply = self._requests_of(context).answer(messages.fields(message), model, train)
+        content, fields = message.content, messages.fields(message)
+        # None are sent to a site that is told that it is out.
+        given = content.array_records.get("arrays", ArrayRecord())
+        if fields.get("round") == 1:
+            own_statistics.forget(context.state)
+        reply = self._requests_of(context).answer(fields, arrays_of(given), train)
         if reply.answer is None:
             return _message(reply, message)
         return _message(reply, message, answer=record_of(reply.answer))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from fedcommons import coding
 from fedcommons.checks import FloatArray, IntArray
 from fedcommons.errors import FederationError
-from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays
+from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays, is_trained
 from fedcommons.federate.protocol.refusals import LocalStepsIgnored
 from fedcommons.federate.transport.weighted_examples import WeightedExamples
 
@@ -36,7 +36,12 @@ def answer(model: NamedArrays, examples: WeightedExamples, train: Train) -> Name
         if examples.local_steps > 1 or examples.batch_size:
             raise LocalStepsIgnored("a gradient is one step on all examples")
         scale = examples.counts / len(examples)
-        return {name: _scaled(array, scale) for name, array in returned["gradient"].items()}
+        return {
+            name: _scaled(array, scale)
+            if is_trained(name, str(array.dtype))
+            else model.get(name, array)
+            for name, array in returned["gradient"].items()
+        }
     if "arrays" not in returned:
         raise FederationError(
             f"the training function must return 'arrays' or 'gradient', got {sorted(returned)}"
@@ -48,7 +53,12 @@ def answer(model: NamedArrays, examples: WeightedExamples, train: Train) -> Name
             "the training function must return the arrays that it was given, got "
             f"{found.first_difference(given)}"
         )
-    return {name: _descent(array, trained[name], examples.counts) for name, array in model.items()}
+    return {
+        name: _descent(array, trained[name], examples.counts)
+        if is_trained(name, str(array.dtype))
+        else array
+        for name, array in model.items()
+    }
 
 
 def owner_share(
@@ -84,8 +94,6 @@ def owner_share(
 
 
 def _descent(start: npt.NDArray[Any], end: npt.NDArray[Any], counts: float) -> npt.NDArray[Any]:
-    if start.dtype.kind != "f":
-        return start  # counters and the like are not trained
     return _scaled(start.astype(np.float64) - end, counts).astype(start.dtype)
 
 
