@@ -141,3 +141,18 @@ def test_a_deployed_site_imports_neither_scipy_nor_the_servers_side():
     unwanted = {"scipy", "torch", "pyarrow", "fedcommons.federate.server", "fedcommons.theory"}
     assert "fedcommons.federate.transport.client_app" in found
     assert not unwanted & found
+
+
+def test_results_are_shown_where_no_extra_is_installed():
+    code = """
+import sys
+extras = ("flwr", "cryptography", "torch", "httpx", "starlette", "uvicorn", "distributed")
+class Extras:
+    def find_spec(self, name, path=None, target=None):
+        if name in extras:
+            raise ModuleNotFoundError(f"No module named {name!r}")
+sys.meta_path.insert(0, Extras())
+import fedcommons.cli.commands, fedcommons.figures.report, fedcommons.figures.federation
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr

@@ -98,8 +98,12 @@ def share(
 
     What is not given is taken from the run config: copies, federation, state-dir, sites, wait,
     timeout, reshare, leave (names with commas between), seed.
+
+    In a simulation all sites are there, and everything is kept in the folder `simulation` of the
+    state-dir, or in one for this run alone if there is no state-dir (`transport/simulation.py`).
     """
     from fedcommons.federate.server import coordinator
+    from fedcommons.federate.transport import simulation
     from fedcommons.federate.transport.flower_link import FlowerLink
 
     config = context.run_config
@@ -107,17 +111,23 @@ def share(
     def given(value: Any, name: str, default: Any) -> Any:
         return config.get(name, default) if value is None else value
 
-    folder = given(state_dir, "state-dir", None)
-    if folder is None:
+    link = FlowerLink(grid)
+    asked = {
+        "state_dir": given(state_dir, "state-dir", None),
+        "copies": given(copies, "copies", None),
+        "n_sites": given(sites, "sites", 2),
+        "wait": given(wait, "wait", 60),
+    }
+    if (n := simulation.n_nodes(grid)) is not None:
+        asked = simulation.arranged(asked, n, config, context.run_id)
+    if not asked["state_dir"]:
         raise ArgumentError("state-dir must be given in the run config, an absolute path")
+    asked["state_dir"] = checks.path("state-dir", asked["state_dir"])
     return coordinator.share(
-        FlowerLink(grid),
+        link,
         federation=str(given(federation, "federation", "federation")),
-        state_dir=checks.path("state-dir", folder),
         run_id=context.run_id,
-        copies=given(copies, "copies", None),
-        n_sites=given(sites, "sites", 2),
-        wait=given(wait, "wait", 60),
+        **asked,
         seconds=given(timeout, "timeout", 120),
         reshare=given(reshare, "reshare", False),
         leave=_names(given(leave, "leave", "")),

@@ -116,7 +116,7 @@ def test_a_study_of_ones_own_data_on_the_other_engine(tmp_path):
         """
         name = "mine"
         dataset = "mine.npz"
-        engine = "primal"
+        engine = "plain"
         clients = 3
         class_size = 5
         rounds = 2

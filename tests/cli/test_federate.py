@@ -39,7 +39,7 @@ def app(tmp_path_factory):
     said = fedcommons(
         "federate", "run", folder, "--run-config", "num-rounds=3 rehearse-stragglers=0.3"
     )
-    return folder, folder.with_name("clinics-state") / "embedded", said
+    return folder, folder.with_name("clinics-state") / "simulation", said
 
 
 def results(state: Path) -> list[Path]:
@@ -298,12 +298,13 @@ sys.path.insert(0, {str(tmp_path / "nets")!r})
 from nets.client_app import app
 from flwr.app import Context, RecordDict
 from fedcommons.federate.server import coordinator
-from fedcommons.federate.transport import embedded_grid
+from fedcommons.federate.transport import embedded_grid, flower_internals
+from fedcommons.federate.transport.flower_link import FlowerLink
 from pathlib import Path
 nodes = [dict(store=f"{tmp_path}/store{{k}}", site=f"s{{k}}", peers="first-use") for k in range(3)]
 grid = embedded_grid.EmbeddedGrid(app, nodes, {{}})
-with embedded_grid._task(grid.run_id, 1):
-    us = coordinator.share(grid, federation="nets", state_dir=Path("{tmp_path}/state"),
+with flower_internals.as_task(grid.run_id, 1):
+    us = coordinator.share(FlowerLink(grid), federation="nets", state_dir=Path("{tmp_path}/state"),
         run_id=grid.run_id, copies=2, n_sites=3)
 assert len(us.commit.pairs) == 6
 assert "torch" not in sys.modules

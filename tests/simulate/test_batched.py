@@ -28,7 +28,7 @@ from tests.simulate.test_engines import CURVES, SIZES
 PAIR = dict(straggler_prob=0.5, proportion=0.4, copies=2, learning_rate=0.5)
 
 
-def test_batched_and_primal_agree(blobs):
+def test_batched_and_plain_agree(blobs):
     some = CURVES[:24:2] + CURVES[24:]
     found = batched.simulate_block(blobs, some, **SIZES, runs=[0, 1])
     for run in range(2):

@@ -47,7 +47,7 @@ def fast(blobs):
     ]
 
 
-def test_example_space_and_primal_agree(blobs, fast):
+def test_example_space_and_plain_agree(blobs, fast):
     for run in range(2):
         slow = plain_engine.simulate_run(blobs, _softmax_task, CURVES, **SIZES, run=run)
         # Float32 products against float64: a test example near a tie may fall either way.

@@ -157,7 +157,7 @@ def test_lines_say_how_unequal_their_clients_are(folder):
         ("class_size = 6", "class_size = 0", "class_size must be an integer >= 1, got 0"),
         ("rounds = 4", "rounds = 4\ntest_size = -1", "test_size must be an integer >= 1, got -1"),
         ('model = "mlp"', 'model = "nowhere:net"', "model nowhere:net cannot be imported"),
-        ("rounds = 4", 'rounds = 4\nengine = "primal"', "the primal engine and figures"),
+        ("rounds = 4", 'rounds = 4\nengine = "plain"', "the plain engine and figures"),
         ("mu = [0.1, 0.2]\n", "", "mu must be given for fedprox, got none; 0 makes it fedavg"),
     ],
 )

@@ -180,7 +180,7 @@ def test_figures_that_need_the_theory_need_its_engine(tmp_path):
     text = SMALL.replace('"curves"', '"second-moment"', 1)
     load(tmp_path, text)
     with pytest.raises(StudyError, match="engine must be example-space for figures of the kinds"):
-        load(tmp_path, text.replace('name = "small"', 'name = "small"\nengine = "primal"'))
+        load(tmp_path, text.replace('name = "small"', 'name = "small"\nengine = "plain"'))
 
 
 @pytest.mark.parametrize("kind", ["second-moment", "scalar-products"])

@@ -70,6 +70,8 @@ def run(
     Example: fedcommons federate run hospitals --run-config 'num-rounds=50'
     """
     need_flower()
+    from fedcommons.federate.transport.simulation import state_folder
+
     if sites < 2:
         raise ArgumentError(f"sites must be at least 2, got {sites}")
     start = time.monotonic()
@@ -79,11 +81,12 @@ def run(
         typer.echo("fedcommons: interrupted; run the same command again to go on", err=True)
         raise typer.Exit(exit_codes.INTERRUPTED) from None
     if as_json:
+        folder = state_folder(grid.run_config, grid.run_id)
         found = {
             "sites": sites,
             "seconds": round(time.monotonic() - start, 3),
             "bytes": grid.n_bytes,
-            "state_dir": grid.run_config.get("state-dir"),
+            "state_dir": str(folder) if folder.exists() else None,
         }
         typer.echo(json.dumps(found, indent=2))
 

@@ -18,7 +18,7 @@ from fedcommons.errors import ArgumentError, StudyError
 from fedcommons.simulate import batched, models
 from fedcommons.simulate.curves import Curve
 
-ENGINES = ("example-space", "batched", "primal")
+ENGINES = ("example-space", "batched", "plain")
 POOLS = ("all", "tuning", "tuned")
 KINDS = ("curves", "scalar-products", "grid", "heterogeneity", "second-moment")
 EXAMPLE_SPACE_UP_TO = 500  # examples of a class: above that the products of all pairs are too many
@@ -106,10 +106,10 @@ class Study:
                 "engine must be example-space for figures of the kinds scalar-products and "
                 f"second-moment, got {self.engine}"
             )
-        for curve in self._lines_curves() if self.engine == "primal" else self.theory_curves:
+        for curve in self._lines_curves() if self.engine == "plain" else self.theory_curves:
             if not curve.in_example_space:
                 raise ArgumentError(
-                    "the primal engine and figures of the kinds scalar-products and second-moment "
+                    "the plain engine and figures of the kinds scalar-products and second-moment "
                     "are for softmax, coded_gd, full batches and a known p, the "
                     f"same for all clients, got {curve.key}"
                 )
@@ -125,7 +125,7 @@ class Study:
     @cached_property
     def batched_curves(self) -> tuple[Curve, ...]:
         """The curves for the batched engine: what the paper's setting is too narrow for."""
-        if self.engine == "primal":
+        if self.engine == "plain":
             return ()
         large = self.class_size is None or self.class_size > EXAMPLE_SPACE_UP_TO
         asked = self.theory_curves

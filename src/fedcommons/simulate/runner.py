@@ -207,7 +207,7 @@ def _check_memory_of_clients(study: Study, model: str, n_params: int) -> None:
 def _check_memory_of_examples(study: Study, dataset: Dataset) -> None:
     """Refuse more examples, rounds and curves in example space than this machine can hold."""
     n_curves = len(study.curves) - len(study.batched_curves)
-    if study.engine == "primal" or not n_curves:
+    if study.engine == "plain" or not n_curves:
         return
     all_examples = len(dataset.y_train)
     n_examples = study.class_size * dataset.n_classes if study.class_size else all_examples
@@ -300,7 +300,7 @@ def compute_block(study: Study, block: int) -> dict[int, RunResult]:
         batch = frozenset(together)
         apart = tuple(curve for curve in study.curves if curve not in batch)
         first: list[RunResult | None] = [None] * size
-        if study.engine == "primal":
+        if study.engine == "plain":
             first = [
                 plain_engine.simulate_run(dataset, _softmax_task, apart, **settings, run=run)
                 for run in numbers

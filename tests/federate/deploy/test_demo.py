@@ -44,7 +44,7 @@ class Demo:
         self.lines.extend(iter(self._process.stdout.readline, ""))
 
     def wait_for(self, text: str) -> None:
-        end = time.monotonic() + 90
+        end = time.monotonic() + 600  # on a busy machine
         while not any(text in line for line in self.lines):
             assert self._process.poll() is None, self.lines
             assert time.monotonic() < end, self.lines
@@ -71,7 +71,7 @@ class Demo:
 
 def test_sites_leave_die_and_return_and_only_the_results_are_left(tmp_path):
     demo = Demo(tmp_path)
-    assert demo.end(480) == 0, demo.lines
+    assert demo.end(1200) == 0, demo.lines
     text = "".join(demo.lines)
     assert "round 1/10: accuracy 0." in text
     assert "answered site-0 site-1 site-2 site-3 site-4" in text
@@ -80,7 +80,7 @@ def test_sites_leave_die_and_return_and_only_the_results_are_left(tmp_path):
     assert "site-1 is started again, under the same id" in text
     killed, _, after = text.partition("site-3 is killed (SIGKILL)")
     assert "site-3" in killed
-    back = re.search(r"site-3 is back after (\d+) s; it was refused (\d+) times", after)
+    back = re.search(r"site-3 is back after (\d+) s, having been refused (\d+) times", after)
     assert back, text
     assert int(back[2]) > 0  # Flower takes it for alive at first; its supervisor goes on
     missing = re.findall(r"round (\d+)/10: .*missing ([^;]*?) *;", text)
@@ -110,7 +110,7 @@ def test_being_interrupted_ends_everything(tmp_path, number, moment):
     demo = Demo(tmp_path)
     demo.wait_for(moment)
     demo.signal(number)
-    assert demo.end(30) == 130, demo.lines
+    assert demo.end(300) == 130, demo.lines
     assert "interrupted" in demo.lines[-1]
     assert not demo.out.exists()
     demo.assert_nothing_is_left()
@@ -138,7 +138,7 @@ def test_a_folder_of_something_else_is_not_touched(tmp_path):
     (tmp_path / "results" / "demo").mkdir(parents=True)
     (tmp_path / "results" / "demo" / "thesis.tex").touch()
     demo = Demo(tmp_path)
-    assert demo.end(30) == 6
+    assert demo.end(300) == 6
     assert "out must be new, empty or an earlier demo's folder" in demo.lines[-1]
     demo.assert_nothing_is_left()
 
@@ -164,5 +164,5 @@ def test_a_folder_that_cannot_be_written_is_named_before_anything_starts(tmp_pat
 @pytest.mark.parametrize("arguments", [("--rounds", "0"), ("--seed", "-1")])
 def test_arguments_are_checked(tmp_path, arguments):
     demo = Demo(tmp_path, *arguments)
-    assert demo.end(30) == 2
+    assert demo.end(300) == 2
     assert demo.lines[-1].startswith("fedcommons: ")

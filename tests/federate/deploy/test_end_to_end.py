@@ -51,7 +51,7 @@ def test_real_processes_reach_the_model_of_the_embedded_engine_and_go_on(deploym
 
     embedded = deployment.folder / "embedded"
     run_embedded(app, embedded)
-    there, here = results_of(state), results_of(embedded)
+    there, here = results_of(state), results_of(embedded / "simulation")
     assert there.name == here.name
     with np.load(there / "model.npz") as real, np.load(here / "model.npz") as same:
         assert real.files == same.files

@@ -11,9 +11,9 @@ from typing import Any
 
 from fedcommons.errors import FederationError
 from fedcommons.federate.transport.embedded_grid import EmbeddedGrid, run_embedded
+from fedcommons.federate.transport.simulation import PARTITION, PARTITIONS
 
 KINDS = ("serverapp", "clientapp")
-EMBEDDED = "embedded"  # the folder in an app's state-dir for runs in one process
 
 
 def read_app(folder: Path) -> tuple[dict[str, str], dict[str, Any]]:
@@ -39,20 +39,8 @@ def run_app(folder: Path, n_sites: int, overrides: Mapping[str, Any]) -> Embedde
         raise FederationError(
             f"run config must only have the keys {sorted(config)}, got {unknown[0]!r}"
         )
-    if (
-        "state-dir" in config and "state-dir" not in overrides
-    ):  # the exchange of real sites is kept apart
-        config["state-dir"] = str(Path(str(config["state-dir"])) / EMBEDDED)
-    if "wait" in config:
-        config["wait"] = 0  # no site comes later than the others
     config = {**config, "sites": n_sites, **overrides}
-    nodes: list[dict[str, Any]] = [
-        {"partition-id": k, "num-partitions": n_sites} for k in range(n_sites)
-    ]
-    if "state-dir" in config:  # only an app that shares examples needs stores
-        for k, node in enumerate(nodes):
-            store = Path(str(config["state-dir"])) / "sites" / f"site-{k}"
-            node |= {"site": f"site-{k}", "store": str(store), "peers": "first-use"}
+    nodes = [{PARTITION: k, PARTITIONS: n_sites} for k in range(n_sites)]
     sys.path.insert(0, str(folder.resolve()))
     try:
         server_app, client_app = (_load(components[kind]) for kind in KINDS)

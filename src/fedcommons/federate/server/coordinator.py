@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ class ExchangeSettings:
         reshare: make a new exchange although there is one.
         leave: names of sites that left for good.
         seed: of the draw; random by default.
+        nobody_comes: all nodes are connected from the start, as in a simulation.
     """
 
     copies: int
@@ -40,6 +42,7 @@ class ExchangeSettings:
     reshare: bool = False
     leave: Sequence[str] = ()
     seed: int | None = None
+    nobody_comes: bool = False
 
     def __post_init__(self) -> None:
         checked = {
@@ -81,7 +84,8 @@ def _find_a_commit(us: ServerFederation, link: Link, wanted: ExchangeSettings) -
     # Sites that have a commit say who they are first: a fresh key would number their rows anew.
     is_first = us.commit_or_none is None and us.unfinished is None and not wanted.reshare
     n_sites, wait, seconds = wanted.n_sites, wanted.wait, wanted.seconds
-    us.meeting.gather(link, n_sites=n_sites, wait=wait, with_key=is_first, unless_committed=True)
+    gather = partial(us.meeting.gather, link, wait=wait, nobody_comes=wanted.nobody_comes)
+    gather(n_sites=n_sites, with_key=is_first, unless_committed=True)
     adopt(us, wanted.leave, needed=not wanted.reshare)
     withdrawals.check_leaving(us, wanted.leave)
     pending = None if wanted.reshare else us.unfinished
@@ -92,9 +96,7 @@ def _find_a_commit(us: ServerFederation, link: Link, wanted: ExchangeSettings) -
         if not is_first:
             n_sites = min(n_sites, us.meeting.n_heard)  # who is not there was waited for
             us.meeting.ask_anew()
-            us.meeting.gather(
-                link, n_sites=n_sites, wait=wait, with_key=True, unless_committed=False
-            )
+            gather(n_sites=n_sites, with_key=True, unless_committed=False)
         begun = exchange.begin(us, wanted.copies, wanted.seed, wanted.leave)
         exchange.deliver(us, link, begun, seconds=seconds)
     elif us.commit.copies != wanted.copies:

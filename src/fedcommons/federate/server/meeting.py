@@ -59,9 +59,19 @@ class Meeting:
     # Asking
 
     def gather(
-        self, link: Link, *, n_sites: int, wait: float, with_key: bool, unless_committed: bool
+        self,
+        link: Link,
+        *,
+        n_sites: int,
+        wait: float,
+        with_key: bool,
+        unless_committed: bool,
+        nobody_comes: bool = False,
     ) -> None:
-        """Wait for `n_sites` sites, for at most `wait` seconds; two are needed."""
+        """Wait for `n_sites` sites, for at most `wait` seconds; two are needed.
+
+        Where `nobody_comes` later, a node that was not taken in is not waited for.
+        """
         end = time.monotonic() + wait
         while True:
             self._ask_all(
@@ -72,7 +82,8 @@ class Meeting:
                 n_sites=n_sites,
             )
             left = end - time.monotonic()
-            if self.n_heard >= n_sites or left <= 0:
+            all_answered = self._connected <= self._heard | set(self.refused)
+            if self.n_heard >= n_sites or left <= 0 or (nobody_comes and all_answered):
                 break
             time.sleep(min(MEET_AGAIN_SECONDS, left))
         if len(self.here) < 2:

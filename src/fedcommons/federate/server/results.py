@@ -7,17 +7,19 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedcommons import provenance
 from fedcommons.errors import FederationError, ResultsError
 from fedcommons.federate.protocol import durable
-from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.model_schema import NamedArrays
 from fedcommons.federate.server.checkpoints import Checkpoint, read_checkpoint
 from fedcommons.federate.server.round_notes import RoundNote
-from fedcommons.federate.server.settings import Settings
 from fedcommons.npz import write_npz
+
+if TYPE_CHECKING:  # results can be read without what a federation needs
+    from fedcommons.federate.protocol.commits import Commit
+    from fedcommons.federate.server.settings import Settings
 
 FORMAT = "fedcommons.federation"
 VERSION = 1

@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedcommons import checks
-from fedcommons.errors import ArgumentError, FederationError
+from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.model_schema import NamedArrays
-from fedcommons.federate.protocol.records import NAME
 from fedcommons.federate.protocol.refusals import ExamplesIgnored
 from fedcommons.federate.site.own_data import SiteData
 from fedcommons.federate.site.site import Site
@@ -23,6 +22,7 @@ from fedcommons.federate.transport.flower_arrays import arrays_of, model_of, rec
 from fedcommons.federate.transport.node_config import (
     data_from_node_config,
     peers_from_node_config,
+    site_name,
     store_folder,
 )
 from fedcommons.federate.transport.scrubbed_errors import Handler, scrubbed
@@ -64,14 +64,23 @@ def coded(site: SiteClient) -> Callable[[Message, Context, Handler], Message]:
 
 
 class SiteClient:
-    """What `attach` returns: the site behind a client app, found by each message's context."""
+    """What `attach` returns: the site behind a client app, found by each message's context.
+
+    Flower's simulation sends a copy of the app with each message, beside the one that the app's own
+    functions know: what a node trains on is found by both.
+    """
+
+    _examples: ClassVar[dict[int, WeightedExamples]] = {}  # while a node trains
+    _asked_for: ClassVar[set[int]] = set()  # nodes, by their training functions
 
     def __init__(self, data: Callable[[Context], SiteData] | None, n_classes: int | None) -> None:
         self._load, self._n_classes = data or data_from_node_config, n_classes
         self._open: dict[tuple[int, str], Site] = {}
         self._requests: dict[str, SiteRequests] = {}
-        self._examples: dict[int, WeightedExamples] = {}  # while a node trains
-        self._asked_for: set[int] = set()  # by nodes' training functions
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy in another process opens its own stores."""
+        return {**self.__dict__, "_open": {}, "_requests": {}}
 
     def site(self, context: Context) -> Site:
         """The site of this node, opened once in a process."""
@@ -79,11 +88,7 @@ class SiteClient:
         known = (os.getpid(), str(folder))  # a forked child opens its own
         if known not in self._open:
             store = Store(folder, create=True)
-            name = str(context.node_config.get("site", f"site-{store.identity.name[:8]}"))
-            if not NAME.fullmatch(name):
-                raise ArgumentError(
-                    f"node config: site must be letters, digits, . _ -, got {name!r}"
-                )
+            name = site_name(context, store.identity.name)
             peers = peers_from_node_config(context)
             # Who withdrew everything may have removed it too, and still takes its leave.
             data = SiteData.none() if store.withdrawals.everything else self._load(context)

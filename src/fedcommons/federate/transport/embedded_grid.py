@@ -12,6 +12,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from fedcommons.federate.transport.flower_internals import Run, as_task, carried, number
+from fedcommons.federate.transport.simulation import simulating
 
 SERVER_NODE = 1
 FAILED = 2
@@ -42,6 +43,11 @@ class EmbeddedGrid(Grid):
         self._replies: dict[str, Message] = {}
         self._message_ids = itertools.count(1)
         self._run = Run.create_empty(self.run_id)
+
+    @property
+    def simulates(self) -> bool:
+        """Whether the nodes are no more than partitions: their stores are where the server's is."""
+        return all("store" not in context.node_config for context in self.contexts.values())
 
     def set_run(self, run: Run) -> None:
         self._run = run
@@ -80,7 +86,7 @@ class EmbeddedGrid(Grid):
             return Message(Error(5), reply_to=message)
         start = time.process_time()
         try:
-            with as_task(self.run_id, context.node_id):
+            with as_task(self.run_id, context.node_id), simulating():
                 return self.app(message, context)
         except Exception as error:
             return Message(Error(FAILED, type(error).__name__), reply_to=message)

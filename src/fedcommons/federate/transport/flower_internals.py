@@ -16,11 +16,11 @@ from fedcommons.federate.transport.flower_versions import does_not_fit
 if TYPE_CHECKING:
     from flwr.app import Message
 
-__all__ = ["Run", "as_task", "carried", "number", "update_console_handler"]
+__all__ = ["FLOWER_LOGGER", "Run", "as_task", "carried", "number", "update_console_handler"]
 
 
 try:
-    from flwr.common.logger import update_console_handler
+    from flwr.common.logger import FLOWER_LOGGER, update_console_handler
     from flwr.common.serde import message_from_proto, message_to_proto
     from flwr.proto.message_pb2 import Message as ProtoMessage
     from flwr.supercore.run import Run

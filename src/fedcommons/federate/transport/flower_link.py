@@ -8,7 +8,6 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
-from flwr.common.logger import FLOWER_LOGGER
 from flwr.serverapp import Grid
 
 from fedcommons.federate.protocol.model_schema import NamedArrays
@@ -24,6 +23,7 @@ from fedcommons.federate.server.link import (
 )
 from fedcommons.federate.transport import messages
 from fedcommons.federate.transport.flower_arrays import arrays_of, record_of
+from fedcommons.federate.transport.flower_internals import FLOWER_LOGGER
 
 TYPES: Mapping[Kind, str] = {
     "offer": messages.OFFER,

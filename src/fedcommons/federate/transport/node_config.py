@@ -1,6 +1,6 @@
-"""What a site's node config says: its store, the keys of its peers, its data.
+"""What a site's node config says: its name, its store, the keys of its peers, its data.
 
-Paths at a site come from here alone, never from the server.
+Paths at a site come from here alone, never from the server; in a simulation they have defaults.
 """
 
 from __future__ import annotations
@@ -12,25 +12,40 @@ from pathlib import Path
 from flwr.app import Context
 
 from fedcommons.errors import ArgumentError
+from fedcommons.federate.protocol.records import NAME
 from fedcommons.federate.protocol.refusals import MalformedRecord, PeersNotPinned
 from fedcommons.federate.site.data_files import load_site_data
 from fedcommons.federate.site.own_data import SiteData
 from fedcommons.federate.site.spool import SPOOL
+from fedcommons.federate.transport import simulation
 
 FIRST_USE = "first-use"
 
 
 def store_folder(context: Context) -> Path:
+    if simulation.is_simulated(context):
+        return simulation.store_folder(context)
     folder = context.node_config.get("store")
     if not isinstance(folder, str) or not folder:
         raise ArgumentError('node config: store must be the folder of the store, as store="/path"')
     return Path(folder)
 
 
+def site_name(context: Context, identity: str) -> str:
+    """The site's name; without one, the first digits of its identity."""
+    default = f"site-{identity[:8]}"
+    if simulation.is_simulated(context):
+        default = simulation.site_name(context)
+    name = str(context.node_config.get("site", default))
+    if not NAME.fullmatch(name):
+        raise ArgumentError(f"node config: site must be letters, digits, . _ -, got {name!r}")
+    return name
+
+
 def peers_from_node_config(context: Context) -> dict[str, str] | None:
     """The pinned keys of the peers; None where the first use of a name is trusted."""
     source = context.node_config.get("peers")
-    if source == FIRST_USE:
+    if source == FIRST_USE or simulation.is_simulated(context):
         return None
     if not isinstance(source, str):
         raise PeersNotPinned(f"node config: peers must be a file of pinned keys or {FIRST_USE!r}")
