@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -151,3 +153,55 @@ def test_codes_without_sharing_are_all_the_same():
     for name in CODES:
         shares = CODES[name](placement, np.array([0.5, 0.1, 0]), np.array([-3.0, 2, 1]))
         assert shares.toarray().tolist() == [[1, 0, 0], [0, 1, 1], [0, 0, 0]]
+
+
+# Losses
+
+
+def test_loss_weights_keep_one_full_step_and_the_number_of_examples():
+    rng = np.random.default_rng(0)
+    shares = np.array([1.0, 0.25, 0.5, 0.5])
+    gradients = rng.normal(size=(4, 3))
+    weight, W = coding.loss_weights(shares)
+    assert weight.mean() == 1
+    assert shares.sum() == W
+    np.testing.assert_allclose(W * (weight[:, None] * gradients).mean(axis=0), shares @ gradients)
+
+
+def test_loss_weights_of_whole_examples_change_nothing():
+    """To the bit, so that an algorithm without sharing is what it is elsewhere."""
+    for n in (1, 3, 49, 1000):
+        weight, W = coding.loss_weights(np.ones(n))
+        assert (weight == 1).all()
+        assert n == W
+
+
+@given(case=federations())
+def test_what_answers_count_sums_to_the_number_of_examples(case):
+    placement, p, _ = make(case)
+    for shares in (coding.equal_split(placement), coding.reliability_split(placement, p)):
+        counts = [coding.loss_weights(shares[[i]].data)[1] for i in range(placement.n_clients)]
+        assert sum(counts) == pytest.approx(placement.n_examples)
+
+
+def test_a_mean_over_any_batch_is_unbiased_and_one_by_its_own_weights_is_not():
+    shares, gradients = np.array([1, 1, 0.25, 0.25]), np.array([1.0, 1.0, -1.0, -1.0])
+    weight, _ = coding.loss_weights(shares)
+    means, by_own_sum = {}, {}
+    for size in (1, 2, 3, 4):
+        batches = [list(rows) for rows in itertools.combinations(range(4), size)]
+        means[size] = np.mean([(weight * gradients)[rows].mean() for rows in batches])
+        by_own_sum[size] = np.mean(
+            [(weight * gradients)[rows].sum() / weight[rows].sum() for rows in batches]
+        )
+    assert means == pytest.approx(dict.fromkeys((1, 2, 3, 4), 0.6))
+    assert by_own_sum == pytest.approx({1: 0, 2: 0.4, 3: by_own_sum[3], 4: 0.6})
+
+
+def test_shares_without_a_mean_are_their_own_weights():
+    weight, counts = coding.loss_weights(np.array([-2.0, 1.0, 0.5]))
+    assert weight.tolist() == [-2.0, 1.0, 0.5]
+    assert counts == 3
+    for nothing in (np.zeros(2), np.zeros(0)):
+        weight, counts = coding.loss_weights(nothing)
+        assert (weight.tolist(), counts) == (nothing.tolist(), 0.0)

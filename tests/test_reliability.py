@@ -23,12 +23,33 @@ def test_the_cap_keeps_the_scale_bounded():
     estimate = Reliability.start(2, cap=0.75)
     for _ in range(5):
         estimate = estimate.observe([True, False])
-    assert estimate.straggler_prob.tolist() == [1 / 7, 0.75]
+    assert estimate.straggler_prob.tolist() == [0.05 / 6, 0.75]
+
+
+def test_a_site_that_never_misses_counts_for_what_it_is():
+    """The first steps are hardly longer than without any estimate: everybody was just there."""
+    estimate, excess = Reliability.start(1), 0.0
+    for _ in range(10):
+        excess += 1 / (1 - estimate.straggler_prob[0]) - 1
+        estimate = estimate.observe([True])
+    assert 1 / (1 - Reliability.start(1).straggler_prob[0]) < 1.06
+    assert excess < 0.16  # of a round, in ten
+
+
+@pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 0.7])
+def test_who_misses_many_rounds_soon_counts_for_it(p):
+    """Never much more than in truth, and in round ten nearly 0.8 of it or more: 2,000 sites."""
+    rng, estimate, factors = np.random.default_rng(1), Reliability.start(2000), []
+    for mask in rng.random((10, 2000)) >= p:
+        factors.append(((1 - p) / (1 - estimate.straggler_prob)).mean())
+        estimate = estimate.observe(mask)
+    assert max(factors) < 1.06
+    assert factors[-1] > 0.78
 
 
 def test_it_converges_to_the_truth():
     # n = 20,000 rounds: 4.5 standard errors; runs that are taken for outages leave it up to .015
-    # low (.0001 at p = .1, .001 at .5, .004 at .8, .008 at .9: the class says so).
+    # low (the class says how much).
     p, n, rng = np.array([0.1, 0.5, 0.8, 0.9]), 20_000, np.random.default_rng(0)
     estimate = Reliability.start(4)
     for mask in rng.random((n, 4)) >= p:
@@ -50,20 +71,43 @@ def test_an_outage_is_no_straggling():
         estimate = estimate.observe([True, False])
         seen.append(estimate.straggler_prob[1])
         away.append(estimate.away.tolist())
-    # 1 of 22: two absences in a row have a chance of 1 in 484, three of less than 1 in 1,000
-    assert seen[:2] == [2 / 23, 3 / 24]
+    # Two absences in a row have a chance of 1 in 8,800, but are no outage yet.
+    assert seen[:2] == [1.05 / 22, 2.05 / 23]
     assert seen[2:] == [before] * 38
     assert away == [[False, False]] * 2 + [[False, True]] * 38
     back = estimate.observe([True, True])
-    assert back.straggler_prob[1] == 1 / 23
+    assert back.straggler_prob[1] == 0.05 / 22
     assert not back.away.any()
+
+
+def test_a_site_that_becomes_unreliable_is_noticed_however_long_it_was_not():
+    estimate = Reliability.start(1)
+    for _ in range(5000):
+        estimate = estimate.observe([True])
+    for _ in range(5000):
+        estimate = estimate.observe([False]).observe([True])
+    assert 0.3 < estimate.straggler_prob[0] < 0.4
+
+
+def test_an_absence_is_an_outage_only_if_enough_is_known():
+    """Of a new site nothing is: its first absences may well be its nature."""
+    estimate, away = Reliability.start(1), []
+    for _ in range(40):
+        estimate = estimate.observe([False])
+        away.append(bool(estimate.away[0]))
+    # prod (.05 + k) / (2 + k) over k = 0, 1, ... falls below 1/1000 with its eighth factor.
+    assert away == [False] * 7 + [True] * 33
+    known = Reliability([0], [5], [0])
+    for n in range(1, 5):
+        known = known.observe([False])
+        assert known.away[0] == (n >= 3)
 
 
 def test_a_short_absence_counts():
     estimate = Reliability.start(1)
     for answered in (True, False, False, True, False):
         estimate = estimate.observe([answered])
-    assert estimate.straggler_prob[0] == 4 / 7
+    assert estimate.straggler_prob[0] == 3.05 / 6
     assert (estimate.missed[0], estimate.rounds[0], estimate.run[0]) == (2, 4, 1)
 
 
@@ -84,8 +128,8 @@ def test_bad_arguments_are_named(arguments, message):
 def test_counts_of_any_integer_type_and_lists_serve():
     counts = np.array([255], np.uint8)
     estimate = Reliability(counts, counts, np.array([1], np.uint8), cap=0.999)
-    assert estimate.observe([True]).straggler_prob[0] == 257 / 259
-    assert Reliability([1, 0], [2, 2], [0, 1]).straggler_prob.tolist() == [0.5, 0.4]
+    assert estimate.observe([True]).straggler_prob[0] == 256.05 / 258
+    assert Reliability([1, 0], [2, 2], [0, 1]).straggler_prob.tolist() == [1.05 / 3, 1.05 / 4]
 
 
 def test_bad_masks_are_named():

@@ -172,6 +172,25 @@ CODES = Registry(
 )
 
 
+def loss_weights(shares: npt.ArrayLike) -> tuple[FloatArray, float]:
+    """What each example's loss counts in one client's mean, and what the client's answer counts.
+
+    Loss weights are b_ij n / W for n examples whose shares sum to W: the mean over a batch of
+    weight times loss is on the scale of any other mean loss, so a step may be of any kind. W times
+    how far the client went, over the size of the step, is its answer f_i. One plain step on all
+    examples answers sum_j b_ij g_j exactly; the W of all clients sum to M. Dividing by the batch's
+    own sum of weights instead would be biased.
+
+    Negative shares have no such mean: their weights are the shares themselves, and the answer
+    counts n. Returns weights, shape (n,), and W; both are 0 where all shares are.
+    """
+    b = np.asarray(shares, np.float64)
+    n, W = len(b), float(b.sum())
+    if (b < 0).any():
+        return b, float(n)
+    return (b * (n / W) if W else b), W
+
+
 def _matrix(placement: Placement, rule: Rule) -> csr_array:
     """The shares of everybody, shape (N, M)."""
     held = placement.holdings()
@@ -228,6 +247,7 @@ __all__ = [
     "best_owner_share",
     "by_name",
     "equal_split",
+    "loss_weights",
     "owner_corrected",
     "owner_share_from_products",
     "reliability_split",

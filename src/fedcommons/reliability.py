@@ -12,7 +12,9 @@ from fedcommons import checks
 from fedcommons.checks import FloatArray, IntArray
 from fedcommons.errors import ArgumentError
 
-OUTAGE_CHANCE = 0.001  # absences in a row that p makes less likely than this are an outage
+OUTAGE_CHANCE = 0.001  # absences in a row that are less likely than this are an outage,
+SHORTEST_OUTAGE = 3  # if they are as many: else a site that became unreliable would not be noticed
+PRIOR_PROB, PRIOR_ROUNDS = 0.05, 1.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,13 +25,15 @@ class Reliability:
     next one), so it does not depend on who answers in the round it is used in. It is the posterior
     mean under a Beta prior: `prior_prob` counts as much as `prior_rounds` observed rounds, and
     nothing exceeds `cap` < 1, beyond which a rare answer would be scaled up without bound. What an
-    estimate p^ of p leaves in the mean of a client's answer is the factor (1-p)/(1-p^).
+    estimate p^ of p leaves in the mean of a client's answer is the factor (1-p)/(1-p^). The prior
+    is what is known before round 1: everybody was just there. A factor below 1 makes the first
+    steps shorter; one above 1, from a prior of 1/2, would double them for clients that never miss.
 
-    A client that is away for so long that its estimate before makes it unlikely (`OUTAGE_CHANCE`)
-    has an outage: it counts as it did before, now and when it is back. Else its return would be
-    scaled up to make up for all that it missed, at once. If absences are independent after all,
-    leaving out their longest runs leaves p^ a little low: the factor tends to .93 at p = .9, to .98
-    or more up to p = .8.
+    A client that is away for so long that what was known of it before makes it unlikely
+    (`OUTAGE_CHANCE`, under the posterior) has an outage: it counts as it did before, now and when
+    it is back. Else its return would be scaled up to make up for all that it missed, at once. If
+    absences are independent after all, leaving out their longest runs leaves p^ a little low: the
+    factor tends to .96 at p = .9, to .99 up to p = .8.
 
     Attributes:
         missed, rounds: how often each client was missing, in how many rounds.
@@ -39,8 +43,8 @@ class Reliability:
     missed: IntArray
     rounds: IntArray
     run: IntArray
-    prior_prob: float = 0.5
-    prior_rounds: float = 2.0
+    prior_prob: float = PRIOR_PROB
+    prior_rounds: float = PRIOR_ROUNDS
     cap: float = 0.95
 
     def __post_init__(self) -> None:
@@ -67,8 +71,8 @@ class Reliability:
         cls,
         n_clients: int,
         *,
-        prior_prob: float = 0.5,
-        prior_rounds: float = 2.0,
+        prior_prob: float = PRIOR_PROB,
+        prior_rounds: float = PRIOR_ROUNDS,
         cap: float = 0.95,
     ) -> Reliability:
         """Nothing observed yet."""
@@ -94,7 +98,21 @@ class Reliability:
     @property
     def away(self) -> npt.NDArray[np.bool_]:
         """The clients with an outage: candidates for leaving the federation."""
-        return self._estimate(np.zeros_like(self.run)) ** self.run < OUTAGE_CHANCE
+        return (self.run >= SHORTEST_OUTAGE) & (self._chance_of_run() < OUTAGE_CHANCE)
+
+    def _chance_of_run(self) -> FloatArray:
+        """How likely the present absences in a row were before them, (N,); as far as it matters.
+
+        That everybody was there before round 1 counts as one round more: a client that is gone from
+        the start has an outage after 8 rounds, not only when it would count 20 times.
+        """
+        missed = self.missed + self.prior_prob * self.prior_rounds
+        rounds = self.rounds + self.prior_rounds + 1
+        chance, k = np.ones(len(rounds)), 0
+        while ((going := self.run > k) & (chance >= OUTAGE_CHANCE)).any():
+            chance = np.where(going, chance * (missed + k) / (rounds + k), chance)
+            k += 1
+        return chance
 
     def _estimate(self, run: IntArray) -> FloatArray:
         """The estimate if so many absences follow those that are counted."""
@@ -114,7 +132,7 @@ class Reliability:
         )
 
 
-__all__ = ["OUTAGE_CHANCE", "Reliability"]
+__all__ = ["OUTAGE_CHANCE", "PRIOR_PROB", "PRIOR_ROUNDS", "SHORTEST_OUTAGE", "Reliability"]
 
 
 def __dir__() -> list[str]:

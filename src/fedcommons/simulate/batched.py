@@ -232,7 +232,7 @@ class _Training:
         for where, total in self._totals(t, at, params, rates):
             e, i = at[where].T
             sizes = self.sizes[e, i]
-            answers = total * sizes[:, None]
+            answers = total * self.counts[e, i][:, None]
             u = np.array([self.group[a].fresh[t, b] for a, b in zip(e, i, strict=True)])
             estimate += _into(e, u, E) @ answers
             if self.remembers:
@@ -264,6 +264,7 @@ class _Training:
     def _begin(self, params: Float32, rates: Float32) -> None:
         E, P = params.shape
         self.sizes = np.stack([np.diff(e.held.indptr) for e in self.group]).astype(np.float32)
+        self.counts = np.stack([e.counts for e in self.group]).astype(np.float32)
         if self.procedure.next_state is not None:
             self.own = np.zeros((E, self.n_rows, P), np.float32)
             self.common = np.zeros((E, P), np.float32)
@@ -273,10 +274,10 @@ class _Training:
             everybody = np.array([(e, i) for e in warm for i in range(self.n_rows)], np.int64)
             for where, total in self._totals(0, everybody.reshape(-1, 2), params, rates):
                 e, i = everybody[where].T
-                self.memory[e, i] = total * self.sizes[e, i][:, None]
+                self.memory[e, i] = total * self.counts[e, i][:, None]
 
     def _totals(self, t: int, at: IntArray, params: Float32, rates: Float32) -> Any:
-        clients = [self.group[e].holds(int(i)) for e, i in at]
+        clients = [self.group[e].trains_on(int(i)) for e, i in at]
         rngs = None
         if self.batch_size:
             rngs = [self.block.batches(self.group[e], t, int(i)) for e, i in at]

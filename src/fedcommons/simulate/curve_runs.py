@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,8 @@ class CurveRun:
         run: its place in the block.
         place: the curve's place among the curves.
         held: (N', M) loss weights; float64, since weights of answers may be large.
+        trained: the same as weights in each client's mean, where it takes several steps.
+        counts: (N',) what a client's steps on that mean count in its answer.
         fresh, remembered: (T, N') weights of answers.
         moves: (T, N') how far what is remembered moves towards an answer; None if nothing is.
     """
@@ -41,14 +44,17 @@ class CurveRun:
     run: int
     place: int
     held: csr_array
+    trained: csr_array
+    counts: FloatArray
     fresh: FloatArray
     remembered: FloatArray
     moves: FloatArray | None
 
     def holds(self, client: int) -> HeldExamples:
-        row = slice(self.held.indptr[client], self.held.indptr[client + 1])
-        examples, weight = self.held.indices[row], self.held.data[row]
-        return HeldExamples(examples.astype(np.int64), weight.astype(np.float32))
+        return _row(self.held, client)
+
+    def trains_on(self, client: int) -> HeldExamples:
+        return _row(self.trained, client)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,6 +68,11 @@ class Block:
     def batches(self, curve_run: CurveRun, t: int, client: int) -> np.random.Generator:
         """Curves of a run draw alike: the same client with as many examples has the same batch."""
         return stream(self.seed, "batches", self.runs[curve_run.run], t, client)
+
+
+def _row(weights: csr_array, client: int) -> HeldExamples:
+    row = slice(weights.indptr[client], weights.indptr[client + 1])
+    return HeldExamples(weights.indices[row].astype(np.int64), weights.data[row].astype(np.float32))
 
 
 def kind_of(curve_run: CurveRun) -> tuple[Any, ...]:
@@ -123,7 +134,24 @@ def make_curve_run(
         moves = (
             answered.astype(np.float64) if estimator.moves is None else estimator.moves(arrivals)
         )
-    return CurveRun(curve, run, place, held, weights.fresh, weights.remembered, moves)
+    trained, counts = _means(held) if curve.procedure.several_steps else _sums(held)
+    return CurveRun(
+        curve, run, place, held, trained, counts, weights.fresh, weights.remembered, moves
+    )
+
+
+def _sums(held: csr_array) -> tuple[csr_array, FloatArray]:
+    """One step on the mean of the weights as they are, n_i times."""
+    return held, np.diff(held.indptr).astype(np.float64)
+
+
+def _means(held: csr_array) -> tuple[csr_array, FloatArray]:
+    """Each client's `coding.loss_weights`."""
+    rows = [held.data[a:b] for a, b in pairwise(held.indptr)]
+    found = [coding.loss_weights(row) for row in rows]
+    data = np.concatenate([weight for weight, _ in found])
+    counts = np.array([count for _, count in found])
+    return csr_array((data, held.indices, held.indptr), shape=held.shape), counts
 
 
 def owner_share(model: OnExamples, start: Float32, run: int, placement: Placement) -> FloatArray:

@@ -67,7 +67,7 @@ def test_the_reliability_split_takes_known_probabilities_also_later(tiny):
     grid = tiny.grid()
     with tiny.shared(grid) as federation:
         train(federation, grid, 1, code="reliability-split")
-        assert federation.commit.straggler_prob == (0.5,) * 4
+        assert federation.commit.straggler_prob == (0.05,) * 4
         serial = federation.commit.serial
         train(federation, grid, 2, code="reliability-split")  # goes on: the same code
         assert federation.commit.serial == serial
@@ -82,8 +82,8 @@ def test_a_new_training_splits_by_what_is_known_of_the_sites_by_then(tiny):
     settings = {"code": "reliability-split", "stragglers": absences}
     with tiny.shared(grid) as federation:
         train(federation, grid, 3, **settings)
-        assert federation.commit.straggler_prob == (0.5,) * 4
+        assert federation.commit.straggler_prob == (0.05,) * 4
         train(federation, grid, 3, estimator="memory", **settings)
-        assert federation.commit.straggler_prob == (0.2, 0.2, 0.2, 0.8)
+        assert federation.commit.straggler_prob == (0.0125, 0.0125, 0.0125, 0.7625)
         train(federation, grid, 4, **settings)  # the first goes on as it was
-        assert federation.commit.straggler_prob == (0.5,) * 4
+        assert federation.commit.straggler_prob == (0.05,) * 4

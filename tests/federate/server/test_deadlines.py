@@ -151,4 +151,6 @@ def test_a_training_that_nobody_answers_ends_and_can_go_on(tiny):
         grid.looks = 0
         _, notes = train(federation, grid, 12)
     assert [note["round"] for note in notes] == [12]
-    assert {(s["outcome"], s["straggler_prob"]) for s in notes[0]["sites"]} == {("answered", 1 / 3)}
+    assert {(s["outcome"], s["straggler_prob"]) for s in notes[0]["sites"]} == {
+        ("answered", 0.05 / 2)
+    }

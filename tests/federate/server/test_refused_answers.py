@@ -197,13 +197,6 @@ def test_whose_answer_made_the_model_infinite_is_said(tiny):
         assert federation.state.newest_checkpoint() is None
 
 
-def test_running_statistics_are_no_gradients(tiny):
-    grid = tiny.grid()
-    model = ArrayRecord({"norm.running_var": Array(np.ones(3)), **initial()})
-    with tiny.shared(grid) as federation, pytest.raises(FederationError, match="GroupNorm"):
-        train(federation, grid, 1, model=model)
-
-
 @pytest.mark.parametrize("dtype", ["complex64", "complex128", "<U3", "no-type-of-numpy's"])
 def test_arrays_that_cannot_be_trained_are_refused(tiny, dtype):
     grid = tiny.grid()

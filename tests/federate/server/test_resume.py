@@ -25,6 +25,7 @@ from tests.federate.tiny import (
     outcomes,
     serving,
     train,
+    trained_model,
 )
 
 pytestmark = pytest.mark.usefixtures("impatient")
@@ -258,13 +259,31 @@ def test_another_model_is_another_training(tiny):
             train(federation, grid, 2, model=other)
 
 
-def test_other_values_of_the_initial_model_are_refused(tiny):
-    tiny.run(1)
-    grid = tiny.grid()
-    with tiny.shared(grid) as federation:
-        other = ArrayRecord({"beta": Array(np.ones((5, 3)))})
-        with pytest.raises(FederationError, match="began with other values of the model"):
-            train(federation, grid, 2, model=other)
+def test_an_unseeded_model_goes_on_from_the_one_that_the_training_began_with(tmp_path, caplog):
+    """Also its arrays that are not trained, such as a random mask."""
+    reached = []
+    for k, second in enumerate((1.0, 7.0)):
+        tiny = Tiny(tmp_path / str(k))
+        for n, value in ((1, 1.0), (3, second)):
+            grid = tiny.grid(train=trained_model_with_mask)
+            mask = Array(np.full(2, int(value)))
+            model = ArrayRecord({"beta": Array(np.full((5, 3), value)), "mask": mask})
+            caplog.clear()
+            with tiny.shared(grid) as federation:
+                reached.append(train(federation, grid, n, model=model)[0])
+            assert ("which is kept" in caplog.text) == (n == 3 and second != 1.0)
+            tiny.close()
+        with np.load(next(tiny.state_dir.glob("epoch1-*/model.npz"))) as file:
+            assert file["mask"].tolist() == [1, 1]
+    assert reached[1].tobytes() == reached[3].tobytes()
+
+
+def trained_model_with_mask(site, message, context):
+    """A step on the arrays that the mask, as the server has it, lets through."""
+    mask = message.content["arrays"]["mask"]
+    reply = trained_model(0.1 * float(mask.numpy()[0]))(site, message, context)
+    reply.content["arrays"]["mask"] = mask
+    return reply
 
 
 def test_what_the_training_functions_are_told_makes_another_training(tiny):

@@ -110,9 +110,9 @@ def test_a_site_that_was_away_for_long_counts_as_before_when_it_is_back(tiny):
     with tiny.shared(grid) as federation:
         _, notes = train(federation, grid, len(rounds), stragglers=trace(*rounds))
     used = [note["sites"][3]["straggler_prob"] for note in notes]
-    assert used[5] == used[34] == used[35] == 1 / 7
-    assert max(used[6:]) < 0.5
-    assert used[36:] == [1 / 8, 1 / 9]
+    assert used[5] == used[34] == used[35] == 0.05 / 6
+    assert max(used[6:]) < 0.3
+    assert used[36:] == [0.05 / 7, 0.05 / 8]
 
 
 def test_another_training_begins_with_what_is_known_of_the_sites(tiny):
@@ -121,7 +121,12 @@ def test_another_training_begins_with_what_is_known_of_the_sites(tiny):
         train(federation, grid, 3, stragglers=trace("abc", "abc", "abc"))
         settings = {"estimator": "memory", "stragglers": trace("abc")}
         _, notes = train(federation, grid, 1, **settings)
-    assert [site["straggler_prob"] for site in notes[0]["sites"]] == [0.2, 0.2, 0.2, 0.8]
+    assert [site["straggler_prob"] for site in notes[0]["sites"]] == [
+        0.0125,
+        0.0125,
+        0.0125,
+        0.7625,
+    ]
 
 
 def test_rehearsed_absences_are_not_taken_for_real_ones(tiny):
@@ -130,7 +135,7 @@ def test_rehearsed_absences_are_not_taken_for_real_ones(tiny):
         train(federation, grid, 2)
         train(federation, grid, 3, stragglers=trace("abc", "abc", "abc"))
         _, notes = train(federation, grid, 1, estimator="memory")
-    assert [site["straggler_prob"] for site in notes[0]["sites"]] == [0.25] * 4
+    assert [site["straggler_prob"] for site in notes[0]["sites"]] == [0.05 / 3] * 4
 
 
 def test_a_responder_average_is_over_the_sites_that_did_not_leave(tiny):
@@ -203,7 +208,7 @@ def test_rounds_that_nobody_answers_say_nothing_of_the_sites(tiny):
             train(federation, grid, 4, deadline=0.05)
         grid.tamper = lambda site, message, reply: reply
         _, notes = train(federation, grid, 5)
-    assert {site["straggler_prob"] for site in notes[0]["sites"]} == {1 / 4}
+    assert {site["straggler_prob"] for site in notes[0]["sites"]} == {0.05 / 3}
 
 
 def test_memory_that_nobody_warmed_is_warmed_by_the_next_run(tiny):

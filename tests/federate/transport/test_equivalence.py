@@ -125,9 +125,11 @@ def test_several_local_steps_are_those_of_the_simulator(tiny, code, estimator, w
     model = models.on_examples(
         softmax_model, models.Examples(x[None].astype(np.float32), y[None], x, y), params[None], 0
     )
+    rows = [csr_array(shares[[i]]) for i in range(4)]
+    weighted = [coding.loss_weights(row.data) for row in rows]
     clients = [
-        HeldExamples(row.indices.astype(np.int64), row.data.astype(np.float32))
-        for row in (csr_array(shares[[i]]) for i in range(4))
+        HeldExamples(row.indices.astype(np.int64), weight.astype(np.float32))
+        for row, (weight, _) in zip(rows, weighted, strict=True)
     ]
 
     def answers(params):
@@ -136,7 +138,7 @@ def test_several_local_steps_are_those_of_the_simulator(tiny, code, estimator, w
         for at, total in local_steps.totals(
             model, np.zeros(4, int), clients, start, rates, n_steps=n_steps
         ):
-            found[at] = total * [[len(clients[i].examples)] for i in at]
+            found[at] = total * [[weighted[i][1]] for i in at]
         return found
 
     memory = answers(params) if warm else np.zeros((4, params.size))

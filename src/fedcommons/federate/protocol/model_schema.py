@@ -17,14 +17,16 @@ from fedcommons.federate.protocol.refusals import AnswerRefused
 
 NamedArrays = Mapping[str, npt.NDArray[Any]]
 
-RUNNING_STATISTICS = ("running_mean", "running_var")  # as torch's normalisation layers name them
+# As torch's normalisation layers name them.
+RUNNING_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSchema:
     """The names, shapes and types of a model's arrays, in order.
 
-    Floating-point arrays are trained; integers and booleans (counters, masks) stay as they are.
+    Floating-point arrays are trained; integers and booleans (counters, masks) stay as they are, and
+    so do running statistics: each site has its own.
     """
 
     arrays: tuple[tuple[str, tuple[int, ...], str], ...]
@@ -43,18 +45,25 @@ class ModelSchema:
 
     @property
     def running_statistics(self) -> list[str]:
-        """Floating-point arrays that torch computes from batches: they are not trained."""
-        return [name for name, _, _ in self.arrays if name.split(".")[-1] in RUNNING_STATISTICS]
+        """Arrays that torch computes from batches: they are no gradients' to change."""
+        return [name for name, _, _ in self.arrays if is_running_statistic(name)]
+
+    @property
+    def untrained(self) -> list[str]:
+        """Arrays that stay as they are."""
+        return [name for name, _, dtype in self.arrays if not is_trained(name, dtype)]
 
     @property
     def n_params(self) -> int:
         """P, the number of trained parameters."""
-        return sum(math.prod(shape) for _, shape, dtype in self.arrays if _is_trained(dtype))
+        return sum(
+            math.prod(shape) for name, shape, dtype in self.arrays if is_trained(name, dtype)
+        )
 
     @property
     def precision(self) -> np.dtype[Any]:
         """The type in which no trained array loses anything: float32, or what is wider."""
-        trained = [dtype for _, _, dtype in self.arrays if _is_trained(dtype)]
+        trained = [dtype for name, _, dtype in self.arrays if is_trained(name, dtype)]
         return np.result_type(np.float32, *trained)
 
     def vector(self, model: NamedArrays) -> FloatArray:
@@ -68,7 +77,7 @@ class ModelSchema:
         if tuple(model) != tuple(name for name, _, _ in self.arrays):
             raise AnswerRefused("the arrays have other names than the model's")
         for name, shape, dtype in self.arrays:
-            if not _is_trained(dtype):
+            if not is_trained(name, dtype):
                 continue
             array = model[name]
             if array.shape != shape or array.dtype.kind != "f":
@@ -82,7 +91,7 @@ class ModelSchema:
         """The model with these trained values; the other arrays are taken from `untrained`."""
         found, at = {}, 0
         for name, shape, dtype in self.arrays:
-            if not _is_trained(dtype):
+            if not is_trained(name, dtype):
                 found[name] = untrained[name]
                 continue
             size = int(np.prod(shape))
@@ -104,8 +113,14 @@ def _in_words(array: tuple[str, tuple[int, ...], str] | None) -> str:
     return "nothing" if array is None else f"{array[0]} ({array[2]}, shape {array[1]})"
 
 
-def _is_trained(dtype: str) -> bool:
-    return _kind(dtype) == "f"
+def is_trained(name: str, dtype: str) -> bool:
+    """Whether an array of this name and type is trained by gradients."""
+    return _kind(dtype) == "f" and not is_running_statistic(name)
+
+
+def is_running_statistic(name: str) -> bool:
+    """Whether an array of this name is computed from batches."""
+    return name.split(".")[-1] in RUNNING_STATISTICS
 
 
 def _kind(dtype: str) -> str:

@@ -59,5 +59,13 @@ class LocalStepsIgnored(Refusal):
     """The training function returned a gradient, but several steps or batches were asked for."""
 
 
+class SeveralStepsRefused(Refusal):
+    """The training function takes several steps, but the code allows for one alone."""
+
+
+class ExamplesIgnored(Refusal):
+    """The training function did not ask the site for the examples that it trains on."""
+
+
 class AnswerRefused(Refusal):
     """An answer to a training message that must not count."""

@@ -39,6 +39,10 @@ ADVICE = {
     "its operator must withdraw those examples again",
     "LocalStepsIgnored": ": its training function returns a gradient; with several local steps or "
     "batches it must loop over site.batches and return the trained arrays",
+    "SeveralStepsRefused": ": its training function takes several steps, which the owner-corrected "
+    "code does not allow for; choose code = equal-split",
+    "ExamplesIgnored": ": its training function must take its examples from site.batches, "
+    "site.dataloader or site.examples",
     **{name: f": {what}" for name, what in versions.ADVICE.items()},
 }
 

@@ -21,7 +21,7 @@ from fedcommons.federate.server.round_notes import Evaluate, RoundNote
 from fedcommons.federate.server.rounds import Rounds
 from fedcommons.federate.server.settings import Settings
 from fedcommons.federate.server.training_folder import TrainingFolder
-from fedcommons.federate.server.training_state import TrainingState
+from fedcommons.federate.server.training_state import TrainingState, digest_of
 
 logger = logging.getLogger(__name__)
 
@@ -68,15 +68,14 @@ class Training:
     ) -> TrainingState:
         """Train up to `num_rounds` rounds in all, those of earlier runs included.
 
-        Going on needs the initial model that the training began with.
+        A training that goes on does so from its own model, whatever the values of `initial`.
         """
         num_rounds = checks.integer("num_rounds", num_rounds, low=0)
         schema = ModelSchema.of(initial)
         if schema.running_statistics:
-            raise FederationError(
-                f"the arrays must be trained by gradients, got {schema.running_statistics[0]}, "
-                "which is computed from batches: use GroupNorm or LayerNorm, or "
-                "track_running_stats=False"
+            logger.info(
+                "%s and the like stay at the sites: the server's model keeps those it began with",
+                schema.running_statistics[0],
             )
         room.check(
             len(self.commit.members_present),
@@ -147,7 +146,9 @@ class Training:
         saved: Checkpoint | None,
     ) -> TrainingState:
         """The state of the last checkpoint, or a fresh one."""
+        disk = self.federation.state
         if saved is None:
+            folder.save_untrained({name: initial[name] for name in folder.schema.untrained})
             return TrainingState.start(
                 initial,
                 folder.schema,
@@ -156,9 +157,16 @@ class Training:
                 self.commit,
                 round_notes.initial_note(evaluate, initial),
             )
-        state = TrainingState.resume(saved, initial, folder.schema, folder)
+        kept = {**initial, **folder.untrained()}
+        state = TrainingState.resume(saved, kept, folder.schema, folder)
+        if state.initial != digest_of(folder.schema.vector(initial)):
+            logger.warning(
+                "the initial model has other values than the one that this training began with, "
+                "which is kept: make it by a seed to have the same in every run, or begin anew in "
+                "another state-dir"
+            )
         logger.info("going on after round %d", state.round)
-        state.come_to(self.commit, self.federation.state)  # it may have changed in between
+        state.come_to(self.commit, disk)  # it may have changed in between
         return state
 
     def _save(self, state: TrainingState, folder: TrainingFolder) -> None:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import logging
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from fedcommons.errors import FederationError
 from fedcommons.federate.protocol import durable
-from fedcommons.federate.protocol.model_schema import ModelSchema
+from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays
 from fedcommons.federate.server import history
 from fedcommons.federate.server.answer_files import AnswerFiles, Row
 from fedcommons.federate.server.checkpoints import Checkpoint
 from fedcommons.federate.server.round_notes import RoundNote
+from fedcommons.npz import write_npz
 
 logger = logging.getLogger(__name__)
 
@@ -21,7 +29,8 @@ class TrainingFolder:
 
     checkpoint.npz       where it is after the last finished round; it names what counts of
     history.jsonl        a line for each round, and
-    answers/000012.float32  answers: those that the estimator remembers, and those of this round
+    answers/000012.float32  answers: those that the estimator remembers, and those of this round;
+    untrained.npz        the model's arrays that no round changes, as the training began with them,
     and, when a run ends, the results: run.json, model.npz, rounds.parquet, answers.parquet
     """
 
@@ -46,6 +55,24 @@ class TrainingFolder:
         self.answers.sweep(saved.memory.values())
         unfiled = {site: self.answers.put([row]) for site, row in saved.unfiled.items()}
         return {**saved.memory, **unfiled}
+
+    def untrained(self) -> dict[str, npt.NDArray[Any]]:
+        """The arrays that the training began with and no round changes; none if none were kept."""
+        path = self.path / "untrained.npz"
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                return {name: file[name] for name in file.files}
+        except FileNotFoundError:
+            return {}
+        except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+            raise FederationError(f"{path} is damaged: {error}") from None
+
+    def save_untrained(self, arrays: NamedArrays) -> None:
+        """Keep them for whoever goes on, from an initial model with other values perhaps."""
+        if arrays:
+            buffer = io.BytesIO()
+            write_npz(buffer, arrays)
+            durable.write_file(self.path / "untrained.npz", buffer.getbuffer(), "server.untrained")
 
     def append_to_history(self, notes: list[RoundNote]) -> int:
         """Have all these rounds on the disk; how many bytes of the file they are."""

@@ -82,23 +82,20 @@ class TrainingState:
 
     @classmethod
     def resume(
-        cls, saved: Checkpoint, initial: NamedArrays, schema: ModelSchema, folder: TrainingFolder
+        cls, saved: Checkpoint, untrained: NamedArrays, schema: ModelSchema, folder: TrainingFolder
     ) -> TrainingState:
-        """The state of a checkpoint in a folder; refused if it began with another model."""
+        """The state of a checkpoint in a folder; refused if its arrays are not the schema's.
+
+        `untrained` has the arrays that the checkpoint does not.
+        """
         if saved.schema != schema.arrays:
             raise FederationError(
                 f"{folder.path} holds the training of another model: choose another state-dir, or "
                 "remove that folder"
             )
-        if saved.initial != digest_of(schema.vector(initial)):
-            raise FederationError(
-                f"{folder.path} holds a training that began with other values of the model: make "
-                "the same initial model in every run, by a seed perhaps, to go on; remove that "
-                "folder, or choose another state-dir, to begin with this one"
-            )
         return cls(
             saved.round,
-            schema.model(saved.model, initial),
+            schema.model(saved.model, untrained),
             folder.go_on_from(saved),
             tuple(saved.moments),
             saved.reliability,

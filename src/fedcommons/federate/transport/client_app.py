@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from flwr.app import Context, Message, RecordDict
+from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedcommons import checks
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.model_schema import NamedArrays
+from fedcommons.federate.protocol.refusals import ExamplesIgnored
 from fedcommons.federate.site.own_data import SiteData
 from fedcommons.federate.site.site import Site
 from fedcommons.federate.site.store import Store
-from fedcommons.federate.transport import messages
+from fedcommons.federate.transport import messages, own_statistics
 from fedcommons.federate.transport.flower_arrays import arrays_of, model_of, record_of
 from fedcommons.federate.transport.node_config import (
     data_from_node_config,
@@ -26,7 +27,7 @@ from fedcommons.federate.transport.node_config import (
 )
 from fedcommons.federate.transport.scrubbed_errors import Handler, scrubbed
 from fedcommons.federate.transport.site_requests import SiteReply, SiteRequests
-from fedcommons.federate.transport.weighted_examples import Batch, WeightedExamples
+from fedcommons.federate.transport.weighted_examples import Batch, Batches, WeightedExamples
 
 
 def attach(
@@ -70,6 +71,7 @@ class SiteClient:
     """
 
     _examples: ClassVar[dict[int, WeightedExamples]] = {}  # while a node trains
+    _asked_for: ClassVar[set[int]] = set()  # nodes, by their training functions
 
     def __init__(self, data: Callable[[Context], SiteData] | None, n_classes: int | None) -> None:
         self._load, self._n_classes = data or data_from_node_config, n_classes
@@ -102,24 +104,60 @@ class SiteClient:
 
     # What a training function calls
 
-    def batches(self, context: Context) -> Iterator[Batch]:
-        """(inputs, labels, weights) of every local step.
+    def batches(
+        self, context: Context, *, batch_size: int | None = None, epochs: int | None = None
+    ) -> Batches:
+        """(inputs, labels, weights) of every local step: take the mean of weight times loss.
 
-        Multiply each example's loss by its weight, average over the batch, take one step.
+        They are the steps that the server asks for (`local_steps` of `batch_size`), or those of
+        `epochs` over the site's examples in batches of `batch_size`, where either is given. Weights
+        are 1 on average, a mean is not to be divided by the sum of a batch's own. Each time they
+        are gone through, the examples are in another order.
         """
-        return self._weighted_examples(context).batches()
+        if batch_size is not None:
+            batch_size = checks.integer("batch_size", batch_size, low=1)
+        if epochs is not None:
+            epochs = checks.integer("epochs", epochs, low=1)
+        return self._weighted_examples(context).batches(batch_size, epochs)
+
+    def dataloader(
+        self,
+        context: Context,
+        *,
+        batch_size: int = 1,
+        shuffle: bool = True,
+        weights: bool = True,
+        **options: Any,
+    ) -> Any:
+        """A torch DataLoader of (x, y, weight) with a mean of weight times loss in mind.
+
+        Without `weights` it is one of (x, y) for a loss that knows no weights: every epoch draws
+        examples in proportion to them, about as many as their shares sum to. What nobody else holds
+        comes once. `options` are further ones of torch's DataLoader.
+        """
+        from fedcommons.federate.transport.torch_loader import data_loader
+
+        size = checks.integer("batch_size", batch_size, low=1)
+        held = self._weighted_examples(context)
+        return data_loader(held, batch_size=size, shuffle=shuffle, weights=weights, **options)
 
     def examples(self, context: Context) -> Batch:
-        """All (inputs, labels, weights): the answer is the sum of weight times gradient."""
+        """All (inputs, labels, weights), the weights as scikit-learn's `sample_weight`.
+
+        The training function returns what it fitted, or as "gradient" the sum of weight times
+        gradient.
+        """
         found = self._weighted_examples(context)
         return found.x, found.y, found.weight
 
     def _weighted_examples(self, context: Context) -> WeightedExamples:
-        if context.node_id not in self._examples:
+        held = self._examples.get(context.node_id)
+        if held is None:
             raise FederationError(
                 "examples are there while a training message is handled: use mods=[coded(site)]"
             )
-        return self._examples[context.node_id]
+        self._asked_for.add(context.node_id)
+        return held
 
     # The handlers of messages
 
@@ -144,17 +182,29 @@ class SiteClient:
 
         def train(examples: WeightedExamples) -> Mapping[str, NamedArrays]:
             self._examples[context.node_id] = examples
+            self._asked_for.discard(context.node_id)
+            content["arrays"] = own_statistics.with_own(given, context.state)
             try:
                 reply = app_train(message, context)
             finally:
                 del self._examples[context.node_id]
+            if context.node_id not in self._asked_for:
+                raise ExamplesIgnored(
+                    "the training function must take its examples from site.batches, "
+                    "site.dataloader or site.examples"
+                )
             if not reply.has_content():
                 raise FederationError("the training function must return content")
+            if fields["task"] == "answer" and "arrays" in reply.content.array_records:
+                own_statistics.keep(reply.content.array_records["arrays"], context.state)
             return _returned(reply.content)
 
-        record = messages.arrays(message.content).get("arrays")
-        model = {} if record is None else arrays_of(record)  # none: a site is told that it is out
-        reply = self._requests_of(context).answer(messages.fields(message), model, train)
+        content, fields = message.content, messages.fields(message)
+        # None are sent to a site that is told that it is out.
+        given = messages.arrays(content).get("arrays", ArrayRecord())
+        if fields.get("round") == 1:
+            own_statistics.forget(context.state)
+        reply = self._requests_of(context).answer(fields, arrays_of(given), train)
         if reply.answer is None:
             return _message(reply, message)
         return _message(reply, message, answer=record_of(reply.answer))

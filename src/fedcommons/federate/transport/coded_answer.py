@@ -11,7 +11,7 @@ import numpy.typing as npt
 from fedcommons import coding
 from fedcommons.checks import FloatArray, IntArray
 from fedcommons.errors import FederationError
-from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays
+from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays, is_trained
 from fedcommons.federate.protocol.refusals import LocalStepsIgnored
 from fedcommons.federate.transport.weighted_examples import WeightedExamples
 
@@ -24,19 +24,24 @@ EXACT_SPREAD_UP_TO = 1000  # shared examples whose gradients are taken one by on
 def answer(model: NamedArrays, examples: WeightedExamples, train: Train) -> NamedArrays:
     """What the training function makes of the examples, as an answer.
 
-    It may return the trained model ("arrays"), as any Flower app does: the answer is then n times
-    how far it went down, for n examples and a loss that is a mean over them. Or it may return the
-    "gradient", the weighted sum over all examples, where one full step is asked for. Nothing else
-    leaves the site.
+    It may return the trained model ("arrays"), as any Flower app does: the answer is then W times
+    how far it went down, for shares that sum to W and a loss that is a mean of weight times loss.
+    Or it may return the "gradient", the weighted sum over all examples, where one full step is
+    asked for. Nothing else leaves the site.
     """
-    n = len(examples.y)
-    if not n:  # no loss has a mean over nothing
+    if not len(examples) or not examples.counts:  # nothing that the site could add
         return {name: np.zeros_like(array) for name, array in model.items()}
     returned = train(examples)
     if "gradient" in returned:
         if examples.local_steps > 1 or examples.batch_size:
             raise LocalStepsIgnored("a gradient is one step on all examples")
-        return returned["gradient"]
+        scale = examples.counts / len(examples)
+        return {
+            name: _scaled(array, scale)
+            if is_trained(name, str(array.dtype))
+            else model.get(name, array)
+            for name, array in returned["gradient"].items()
+        }
     if "arrays" not in returned:
         raise FederationError(
             f"the training function must return 'arrays' or 'gradient', got {sorted(returned)}"
@@ -48,7 +53,12 @@ def answer(model: NamedArrays, examples: WeightedExamples, train: Train) -> Name
             "the training function must return the arrays that it was given, got "
             f"{found.first_difference(given)}"
         )
-    return {name: _descent(array, trained[name], n) for name, array in model.items()}
+    return {
+        name: _descent(array, trained[name], examples.counts)
+        if is_trained(name, str(array.dtype))
+        else array
+        for name, array in model.items()
+    }
 
 
 def owner_share(
@@ -69,7 +79,7 @@ def owner_share(
 
     def gradient(x: npt.NDArray[Any], y: IntArray) -> FloatArray:
         """The sum of the gradients of these examples, up to a factor common to all."""
-        arrays = answer(model, WeightedExamples(x, y, np.ones(len(y))), train)
+        arrays = answer(model, WeightedExamples(x, y, np.ones(len(y)), one_step=True), train)
         return ModelSchema.of(arrays).vector(arrays)
 
     if not shared.any():
@@ -83,7 +93,10 @@ def owner_share(
     return float(coding.best_owner_share([P @ S], [S @ S], [spread])[0])
 
 
-def _descent(start: npt.NDArray[Any], end: npt.NDArray[Any], n: int) -> npt.NDArray[Any]:
-    if start.dtype.kind != "f":
-        return start  # counters and the like are not trained
-    return np.asarray(n * (start.astype(np.float64) - end), start.dtype)
+def _descent(start: npt.NDArray[Any], end: npt.NDArray[Any], counts: float) -> npt.NDArray[Any]:
+    return _scaled(start.astype(np.float64) - end, counts).astype(start.dtype)
+
+
+def _scaled(array: npt.NDArray[Any], scale: float) -> npt.NDArray[Any]:
+    """The array times a number, rounded once."""
+    return np.asarray(array.astype(np.float64) * scale, array.dtype)

@@ -68,8 +68,9 @@ class CodedSum:
         """Train up to `num_rounds` rounds in all; the final model, and metrics by round.
 
         `train_config` reaches the training functions as "config"; another one is another training.
-        Going on needs the initial model that the training began with. `evaluate_fn(round, arrays)`
-        is called on the initial model and after every round; `on_round` with each round's record.
+        A training that goes on keeps its own model, whatever the values of `initial_arrays`.
+        `evaluate_fn(round, arrays)` is called on the initial model and after every round;
+        `on_round` with each round's record.
         """
 
         def evaluate(round_number: int, model: NamedArrays) -> Mapping[str, Any] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections import deque
@@ -12,6 +13,7 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
+from fedcommons.federate.transport import scrubbed_errors
 from fedcommons.federate.transport.flower_internals import Run, as_task, carried, number
 from fedcommons.federate.transport.simulation import simulating
 
@@ -27,7 +29,8 @@ class EmbeddedGrid(Grid):
     each reply is handed out before the next message is handled: large models are not all in memory
     at once.
 
-    `handler_seconds` adds up the clients' processor time, `n_bytes` the sizes of all messages.
+    `handler_seconds` adds up the clients' processor time, `n_bytes` the sizes of all messages. In
+    `development` errors of the clients are logged with their text and line.
     """
 
     def __init__(
@@ -35,8 +38,11 @@ class EmbeddedGrid(Grid):
         app: ClientApp,
         node_configs: Sequence[Mapping[str, Any]],
         run_config: Mapping[str, Any],
+        *,
+        development: bool = False,
     ) -> None:
         self.app = app
+        self.errors_shown: set[str] | None = set() if development else None
         self.run_config = dict(run_config)
         self.run_id = next(_run_ids)
         self.contexts = {
@@ -104,12 +110,24 @@ class EmbeddedGrid(Grid):
             return Message(Error(5), reply_to=message)
         start = time.process_time()
         try:
-            with as_task(self.run_id, context.node_id), simulating():
-                return self.app(message, context)
+            with as_task(self.run_id, context.node_id), simulating(), self._errors_as_wanted():
+                return self._replied(message, context)
         except Exception as error:
             return Message(Error(FAILED, type(error).__name__), reply_to=message)
         finally:
             self.handler_seconds += time.process_time() - start
+
+    def _replied(self, message: Message, context: Context) -> Message:
+        try:
+            return self.app(message, context)
+        except Exception as error:  # an app that does not use `coded`
+            scrubbed_errors.log(error, context)
+            raise
+
+    def _errors_as_wanted(self) -> contextlib.AbstractContextManager[None]:
+        if self.errors_shown is None:
+            return contextlib.nullcontext()
+        return scrubbed_errors.development(self.errors_shown)
 
     def _carried(self, message: Message) -> Message:
         arrived, n_bytes = carried(message)
@@ -144,9 +162,15 @@ def run_embedded(
     client_app: ClientApp,
     node_configs: Sequence[Mapping[str, Any]],
     run_config: Mapping[str, Any],
+    *,
+    development: bool = True,
 ) -> EmbeddedGrid:
-    """Run a server app against one client app at several nodes, in this process."""
-    grid = EmbeddedGrid(client_app, node_configs, run_config)
+    """Run a server app against one client app at several nodes, in this process.
+
+    All data are taken to be the developer's own: in `development` errors are logged with their text
+    and line, which a deployed site never does.
+    """
+    grid = EmbeddedGrid(client_app, node_configs, run_config, development=development)
     serve(server_app, grid, run_config)
     return grid
 

@@ -1,22 +1,43 @@
-"""Errors at a site cross the wire by the name of their class alone: their texts may quote data."""
+"""Errors at a site cross the wire by the name of their class alone: their texts may quote data.
+
+A site's own log names the class and the line. While an app is developed, all sites in one process
+or in Flower's simulation, everything is the developer's own, and the log has the text as well.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sysconfig
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from pathlib import Path
 
 from flwr.app import Context, Error, Message
 
 from fedcommons.errors import FedcommonsError
+from fedcommons.federate.transport.simulation import is_simulated
 
 logger = logging.getLogger(__name__)
 
 Handler = Callable[[Message, Context], Message]
 FAILED = 2  # Flower's code for a client that raised an exception
-OURS = Path(__file__).parents[2]  # the package's folder
+NOT_OF_APPS = Path(__file__).parents[2], Path(sysconfig.get_path("stdlib"))
+PACKAGES = {"site-packages", "dist-packages"}
+
+# No setting of a deployed site sets this: it is for who starts the sites in a process of their own.
+_development: ContextVar[set[str] | None] = ContextVar("development", default=None)
+
+
+@contextlib.contextmanager
+def development(shown: set[str]) -> Iterator[None]:
+    """What raises meanwhile is logged with its text; what is in `shown` already, in one line."""
+    token = _development.set(shown)
+    try:
+        yield
+    finally:
+        _development.reset(token)
 
 
 def scrubbed(message: Message, context: Context, handle: Handler) -> Message:
@@ -24,8 +45,23 @@ def scrubbed(message: Message, context: Context, handle: Handler) -> Message:
     try:
         return handle(message, context)
     except Exception as error:
-        logger.error("%s", _described(error))
+        log(error, context)
         return Message(Error(FAILED, type(error).__name__), reply_to=message)
+
+
+def log(error: Exception, context: Context) -> None:
+    """Say in this process's log what went wrong."""
+    shown = _development.get()
+    if shown is None and not is_simulated(context):
+        logger.error("%s", _described(error))
+        return
+    text = _shown(error)
+    if shown is not None and text in shown:
+        text = f"{type(error).__name__}, as before"
+    elif shown is not None:
+        shown.add(text)
+    site = context.node_config.get("site", context.node_config.get("partition-id", "a site"))
+    logger.error("%s: %s", site, text)
 
 
 def _described(error: Exception) -> str:
@@ -35,11 +71,32 @@ def _described(error: Exception) -> str:
     and which line of the app that was.
     """
     name, frames = type(error).__name__, traceback.extract_tb(error.__traceback__)
-    if isinstance(error, FedcommonsError) and type(error).__module__.startswith("fedcommons."):
+    if _is_ours(error):
         return f"{name}: {error}"
-    installed = sysconfig.get_path("purelib"), sysconfig.get_path("stdlib"), str(OURS)
-    of_app = [frame for frame in frames if not frame.filename.startswith(installed)]
     places = dict.fromkeys(
-        f"{Path(frame.filename).name}:{frame.lineno}" for frame in [*of_app[-1:], frames[-1]]
+        f"{Path(frame.filename).name}:{frame.lineno}"
+        for frame in [*_of_the_app(frames)[-1:], frames[-1]]
     )
     return f"{name} at {', in '.join(places)}"
+
+
+def _shown(error: Exception) -> str:
+    """An error for the developer: its text, and the lines of the app that led to it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    of_app = _of_the_app(frames) or ([] if _is_ours(error) else frames[-1:])
+    lines = "".join(traceback.format_list(of_app)).rstrip()
+    text = "".join(traceback.format_exception_only(error)).strip()
+    return f"{text}\n{lines}" if lines else text
+
+
+def _of_the_app(frames: traceback.StackSummary) -> list[traceback.FrameSummary]:
+    return [frame for frame in frames if _is_of_an_app(Path(frame.filename))]
+
+
+def _is_of_an_app(file: Path) -> bool:
+    installed = PACKAGES & set(file.parts) or any(map(file.is_relative_to, NOT_OF_APPS))
+    return not installed and not file.name.startswith("<")  # <frozen importlib>
+
+
+def _is_ours(error: Exception) -> bool:
+    return isinstance(error, FedcommonsError) and type(error).__module__.startswith("fedcommons.")

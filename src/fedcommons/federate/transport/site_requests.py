@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcommons.checks import IntArray
+from fedcommons.coding import CODES
 from fedcommons.federate.protocol import versions
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.farewells import farewell
@@ -131,6 +132,7 @@ class SiteRequests:
             held.shares,
             int(request["local-steps"]),
             int(request["batch-size"]),
+            CODES[commit.code].one_step,
             stream(commit.seed, "batches", site.name, int(request["round"])),
         )
         return SiteReply(fields, answer=coded_answer.answer(model, examples, train))

@@ -1,11 +1,12 @@
 """What an algorithm is: who holds what, what a local step adds, what the server makes of answers.
 
 In every round each client that takes part starts from the server's model and takes `local_steps`
-steps of size eta on the mean over its batch of weight times loss. Its answer is n_i times the sum
-of its steps' gradients, f_i = n_i sum_k (g_ik + correction_ik): with one full step that is the sum
-of weight times gradient over the n_i examples that it holds. The server moves the model by
--(eta/M) sum_i u_i f_i (plus what it remembers, where an estimator does). An algorithm is what it
-puts in: the weights of the loss, the weights u of the answers, and the correction.
+steps of size eta on a mean over its batch of weighted loss. Its answer is W_i times the sum of its
+steps' gradients, f_i = W_i sum_k (g_ik + correction_ik), with W_i the sum of its weights, by which
+the mean is normalised (`coding.loss_weights`): with one full step that is the sum of weight times
+gradient over the examples that it holds. The server moves the model by -(eta/M) sum_i u_i f_i (plus
+what it remembers, where an estimator does). An algorithm is what it puts in: the weights of the
+loss, the weights u of the answers, and the correction.
 """
 
 from __future__ import annotations

@@ -14,6 +14,6 @@ coded_fedavg = Algorithm(
     hold=lambda setup: setup.shares(),
     weigh=estimated,
 )
-"""Every client descends the mean of b_ij times loss over what it holds and answers n_i times the
-way it went; the server sums the answers like gradients. One full step is `coded_gd`. A federation's
-clients do the same (federate/transport/client_app.py)."""
+"""Every client descends the mean over what it holds of b_ij n_i / W_i times loss, with W_i the sum
+of its shares, and answers W_i times the way it went; the server sums the answers like gradients.
+One full step is `coded_gd`. A federation's clients do the same (transport/coded_answer.py)."""

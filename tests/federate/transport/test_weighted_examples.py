@@ -1,0 +1,215 @@
+"""The batches and loaders that a training function is given."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from fedcommons.errors import ArgumentError, FederationError
+from fedcommons.federate.protocol.refusals import ExamplesIgnored, SeveralStepsRefused
+from fedcommons.federate.transport import coded_answer
+from fedcommons.federate.transport.torch_loader import data_loader
+from fedcommons.federate.transport.weighted_examples import WeightedExamples
+from tests.federate.tiny import outcomes, train, trained_model
+
+pytestmark = pytest.mark.usefixtures("impatient")
+
+SHARES = np.array([1, 1, 1, 0.25, 0.25, 0.5, 0.0])
+
+
+def held(shares=SHARES, **options):
+    n = len(shares)
+    return WeightedExamples(
+        np.arange(n, dtype=np.float32)[:, None],
+        np.arange(n),
+        np.asarray(shares, float),
+        rng=np.random.default_rng(0),
+        **options,
+    )
+
+
+def examples_of(batches):
+    return [y.tolist() for _, y, *_ in batches]
+
+
+def taken_by(batches):
+    return [row for rows in examples_of(batches) for row in rows]
+
+
+# Batches
+
+
+def test_batches_have_a_length_and_come_again_in_another_order():
+    batches = held(local_steps=3, batch_size=2).batches()
+    first, second = examples_of(batches), examples_of(batches)
+    assert len(batches) == len(first) == len(second) == 3
+    assert first != second
+
+
+def test_an_app_may_choose_batches_and_epochs_itself():
+    asked = held(local_steps=5, batch_size=3)
+    assert [len(asked.batches(*own)) for own in ((None, None), (2, None), (2, 3), (None, 2))] == [
+        5,  # as the server asks for
+        4,  # one epoch of seven examples
+        12,
+        6,
+    ]
+    assert len(held().batches(epochs=2)) == 2  # on all examples
+    assert {len(y) for _, y, _ in asked.batches(2, 3)} == {2}
+
+
+def test_the_weights_of_a_batch_are_one_on_average():
+    (_, _, weight), *_ = held().batches()
+    assert weight.mean() == 1
+    np.testing.assert_allclose(weight, SHARES * 7 / 4)
+
+
+@pytest.mark.parametrize("own", [dict(epochs=2), dict(batch_size=2)])
+def test_several_steps_are_refused_where_weights_may_be_negative(own):
+    with pytest.raises(SeveralStepsRefused, match="local steps must be 1 with this code"):
+        held(one_step=True).batches(**own)
+    assert len(held(one_step=True).batches()) == 1
+
+
+# In proportion to the shares
+
+
+def test_a_draw_takes_each_example_in_proportion_to_its_share():
+    """Exactly: over all starting points of the draw, for each order of the examples."""
+    shares = np.array([1, 1, 0.25, 0.5])  # W = 2.75, k = 3
+
+    class Fixed:
+        def __init__(self, order, at):
+            self.order, self.at = list(order), at
+
+        def permutation(self, n):
+            return np.array(self.order[:n]) if isinstance(n, int) else n
+
+        def random(self):
+            return self.at
+
+    orders, grid = list(itertools.permutations(range(4))), (np.arange(110) + 0.5) / 110
+    taken = np.zeros(4)
+    for order in orders:
+        for at in grid:  # shares are multiples of 1/110 of the way between two points
+            draw = WeightedExamples(shares[:, None], shares, shares, rng=Fixed(order, at))
+            rows = draw.in_proportion()
+            assert len(rows) == draw.n_in_proportion == 3
+            taken += np.bincount(rows, minlength=4)
+    np.testing.assert_allclose(taken / (len(orders) * len(grid)), shares * 3 / 2.75, rtol=1e-9)
+
+
+def test_without_copies_a_draw_is_an_epoch_of_all_examples():
+    for n in (1, 7, 1000):
+        draw = held(np.ones(n))
+        first, second = draw.in_proportion(), draw.in_proportion()
+        assert sorted(first) == sorted(second) == list(range(n))
+        assert n == 1 or first.tolist() != second.tolist()
+
+
+# torch
+
+
+def test_a_dataloader_brings_weights_and_shuffles_every_epoch():
+    loader = data_loader(held(), batch_size=3, shuffle=True, weights=True)
+    epochs = [list(loader) for _ in range(2)]
+    assert len(loader) == 3
+    for batches in epochs:
+        assert sorted(taken_by(batches)) == list(range(7))
+        for x, y, weight in batches:
+            assert x.dtype == weight.dtype == torch.float32
+            np.testing.assert_allclose(weight.numpy(), SHARES[y.numpy()] * 7 / 4, rtol=1e-6)
+    assert examples_of(epochs[0]) != examples_of(epochs[1])
+    in_order = data_loader(held(), batch_size=3, shuffle=False, weights=True)
+    assert examples_of(in_order) == [[0, 1, 2], [3, 4, 5], [6]]
+
+
+def test_a_dataloader_without_weights_draws_in_proportion():
+    loader = data_loader(held(), batch_size=3, shuffle=True, weights=False)
+    assert len(loader) == 2
+    seen = [taken_by(loader) for _ in range(200)]
+    assert {len(rows) for rows in seen} == {4}
+    assert len({tuple(sorted(rows)) for rows in seen}) > 1
+    assert all({0, 1, 2} <= set(rows) for rows in seen)
+    assert not any(6 in rows for rows in seen)
+
+
+def test_a_dataloader_takes_the_options_of_torch():
+    loader = data_loader(held(), batch_size=3, shuffle=True, weights=True, drop_last=True)
+    assert len(loader) == len(list(loader)) == 2
+
+
+def test_a_dataloader_is_refused_where_weights_may_be_negative():
+    with pytest.raises(SeveralStepsRefused, match="weights must be True with this code"):
+        data_loader(held(one_step=True), batch_size=7, shuffle=True, weights=False)
+    with pytest.raises(SeveralStepsRefused, match="local steps must be 1"):
+        data_loader(held(one_step=True), batch_size=3, shuffle=True, weights=True)
+    assert len(data_loader(held(one_step=True), batch_size=7, shuffle=True, weights=True)) == 1
+
+
+def test_a_draw_is_always_shuffled():
+    with pytest.raises(ArgumentError, match="shuffle must be True without weights"):
+        data_loader(held(), batch_size=3, shuffle=False, weights=False)
+
+
+# What becomes of them
+
+
+def test_an_optimiser_that_ignores_weights_does_not_overshoot():
+    """A step of 1 at every site, whatever its copies, is a step of 1 of the model."""
+    shares = [np.array([1, 1, 0.25]), np.array([1, 0.25, 0.25, 0.25])]
+    answers = [
+        coded_answer.answer({"w": np.zeros(1)}, held(b), lambda _: {"arrays": {"w": np.ones(1)}})
+        for b in shares
+    ]
+    assert sum(answer["w"][0] for answer in answers) / 4 == -1
+
+
+def test_who_has_no_share_need_not_train():
+    found = coded_answer.answer({"w": np.ones(2)}, held(np.zeros(3)), lambda _: 1 / 0)
+    assert found["w"].tolist() == [0, 0]
+
+
+def test_a_training_function_that_takes_its_own_examples_is_told(tiny):
+    def own_examples(_site, message, _context):
+        return trained_model(0.1)(Own(), message, None)
+
+    class Own:
+        def batches(self, _context):
+            yield np.zeros((2, 4)), np.array([0, 1]), np.ones(2)
+
+    grid = tiny.grid(train=own_examples)
+    with tiny.shared(grid) as federation:
+        with pytest.raises(FederationError, match="nobody answered"):
+            train(federation, grid, 1)
+        (folder,) = tiny.state_dir.glob("epoch1-*")
+        last = federation.state.checkpoint(folder.name).history[-1]
+    assert set(outcomes(last.to_json()).values()) == {ExamplesIgnored.__name__}
+
+
+def test_bad_sizes_are_named(tiny):
+    seen = []
+
+    def wrong(site, message, context):
+        for call in (
+            lambda: site.batches(context, batch_size=0),
+            lambda: site.batches(context, epochs=1.5),
+            lambda: site.dataloader(context, batch_size=-1),
+        ):
+            try:
+                call()
+            except ArgumentError as error:
+                seen.append(str(error))
+        return trained_model(0.1)(site, message, context)
+
+    grid = tiny.grid(train=wrong)
+    with tiny.shared(grid) as federation:
+        train(federation, grid, 1)
+    assert seen[:3] == [
+        "batch_size must be an integer >= 1, got 0",
+        "epochs must be an integer >= 1, got 1.5",
+        "batch_size must be an integer >= 1, got -1",
+    ]
