@@ -273,7 +273,7 @@ def test_an_unseeded_model_goes_on_from_the_one_that_the_training_began_with(tmp
                 reached.append(train(federation, grid, n, model=model)[0])
             assert ("which is kept" in caplog.text) == (n == 3 and second != 1.0)
             tiny.close()
-        with np.load(next(tiny.state_dir.glob("epoch1-*/model.npz"))) as file:
+        with np.load(next(tiny.state_dir.glob("training-*/model.npz"))) as file:
             assert file["mask"].tolist() == [1, 1]
     assert reached[1].tobytes() == reached[3].tobytes()
 

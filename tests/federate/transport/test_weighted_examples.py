@@ -185,7 +185,7 @@ def test_a_training_function_that_takes_its_own_examples_is_told(tiny):
     with tiny.shared(grid) as federation:
         with pytest.raises(FederationError, match="nobody answered"):
             train(federation, grid, 1)
-        (folder,) = tiny.state_dir.glob("epoch1-*")
+        (folder,) = tiny.state_dir.glob("training-*")
         last = federation.state.checkpoint(folder.name).history[-1]
     assert set(outcomes(last.to_json()).values()) == {ExamplesIgnored.__name__}
 
