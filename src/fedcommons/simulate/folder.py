@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import logging
 import os
 from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
+from fedcommons import shown
 from fedcommons.errors import ResultsError
 from fedcommons.locks import fcntl
 from fedcommons.npz import read_npz
@@ -29,7 +29,7 @@ from fedcommons.simulate import run_record
 from fedcommons.simulate.definition import Study
 from fedcommons.simulate.result import RunResult
 
-logger = logging.getLogger(__name__)
+logger = shown.logger(__name__)
 
 TABLES_AT_ONCE = 50  # one row group of a Parquet file: each costs memory until it is closed
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fedcommons import shown
 from fedcommons.checks import BoolArray, FloatArray
 from fedcommons.federate.protocol import versions
 from fedcommons.federate.protocol.commits import Commit
@@ -24,7 +24,7 @@ from fedcommons.federate.server.link import NO_ANSWER, TOO_LATE, Link, Node, Que
 from fedcommons.federate.server.withdrawals import Dismissals
 from fedcommons.methods import Method
 
-logger = logging.getLogger(__name__)
+logger = shown.logger(__name__)
 
 LARGEST_OWNER_SHARE = 1e6
 ADVICE = {

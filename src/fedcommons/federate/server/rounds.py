@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import time
 
 import numpy as np
 
-from fedcommons import estimators
+from fedcommons import estimators, shown
 from fedcommons.checks import BoolArray, FloatArray
 from fedcommons.errors import FederationError
 from fedcommons.estimators import ESTIMATORS
@@ -22,7 +21,7 @@ from fedcommons.federate.server.settings import Settings
 from fedcommons.federate.server.training_state import TrainingState
 from fedcommons.optimizers import OPTIMIZERS, USUAL
 
-logger = logging.getLogger(__name__)
+logger = shown.logger(__name__)
 
 MOST_REPEATS = 3  # of a round in which examples are withdrawn
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedcommons import checks
+from fedcommons import checks, shown
 from fedcommons.checks import BoolArray
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.commits import Commit
@@ -23,7 +22,7 @@ from fedcommons.federate.server.rounds import Rounds
 from fedcommons.federate.server.settings import Settings
 from fedcommons.federate.server.training_state import TrainingState
 
-logger = logging.getLogger(__name__)
+logger = shown.logger(__name__)
 
 MOST_SILENT_ROUNDS = 10  # in a row, in which nobody answers
 

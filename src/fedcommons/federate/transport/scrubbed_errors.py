@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sysconfig
 import traceback
 from collections.abc import Callable
@@ -10,9 +9,10 @@ from pathlib import Path
 
 from flwr.app import Context, Error, Message
 
+from fedcommons import shown
 from fedcommons.errors import FedcommonsError
 
-logger = logging.getLogger(__name__)
+logger = shown.logger(__name__)
 
 Handler = Callable[[Message, Context], Message]
 FAILED = 2  # Flower's code for a client that raised an exception
