@@ -91,8 +91,8 @@ def test_flower_is_imported_where_messages_cross_and_nowhere_else(name):
 @pytest.mark.parametrize("name", [m for m in MODULES if room(m) == CONCEPTS])
 def test_concepts_import_numpy_and_scipy_only(name):
     allowed = {"numpy", "scipy", "fedcommons", *sys.stdlib_module_names}
-    if name == "fedcommons.datasets.files":
-        allowed.add("pyarrow")  # inside the function that reads Parquet
+    if name in ("fedcommons.datasets.files", "fedcommons.parquet"):
+        allowed.add("pyarrow")  # inside the functions that read Parquet
     assert {m.split(".")[0] for m in imports(name)} <= allowed
 
 

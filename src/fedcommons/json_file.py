@@ -22,4 +22,4 @@ def read_json(path: Path, error: type[FedcommonsError]) -> Any:
     except FileNotFoundError:
         raise
     except (OSError, ValueError, RecursionError, MemoryError) as cause:
-        raise error(f"{path} is damaged: {cause}") from None
+        raise error(f"{path} cannot be read: {cause}") from None

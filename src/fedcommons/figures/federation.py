@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow
-import pyarrow.parquet
 from matplotlib.ticker import MaxNLocator
 
 from fedcommons.errors import ResultsError
@@ -15,6 +14,7 @@ from fedcommons.federate.server import results
 from fedcommons.figures import style
 from fedcommons.figures.markup import Markup, joined, markup, packaged
 from fedcommons.json_file import read_json
+from fedcommons.parquet import read_parquet
 
 DAMAGE = (  # what comes of fields that are missing, or are of another kind
     *(OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError),
@@ -54,7 +54,7 @@ def _read(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]], list[dict
         return record, *results.tables(checkpoint.history)
     record = read_json(folder / "run.json", ResultsError)
     rounds, answers = (
-        pyarrow.parquet.read_table(folder / f"{name}.parquet").to_pylist()
+        read_parquet(folder / f"{name}.parquet", ResultsError).to_pylist()
         for name in ("rounds", "answers")
     )
     return record, rounds, answers
