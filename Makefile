@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 FASHION ?= fashion-mnist.npz
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce results test check quick coverage lint types unit programs bench format clean
+.PHONY: help reproduce results test check quick coverage lint types unit programs fuzz bench format clean
 
 help: ## List the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -74,6 +74,11 @@ programs:
 		echo "installing chromium and nginx for the tests" && apt-get update -qq && \
 		apt-get install -qq -y --no-install-recommends chromium fonts-dejavu-core nginx-light >/dev/null; } || \
 		echo "no chromium or no nginx: their tests are skipped"
+
+FUZZ_CASES ?= 20000
+fuzz: $(FEDERATION) ## Damage files by the ten thousand, and see each refused by its name
+	FUZZ_CASES=$(FUZZ_CASES) FUZZ_SEED=$${FUZZ_SEED:-$$(date +%s)} \
+		$(BIN)/pytest -n 2 --dist worksteal tests/fuzz
 
 bench: $(FEDERATION) ## Measure speed and memory, ours and peers'
 	@mkdir -p results

@@ -1,6 +1,7 @@
 """Imports point one way, the concepts need NumPy and SciPy only, and importing is fast."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -90,9 +91,24 @@ def test_flower_is_imported_where_messages_cross_and_nowhere_else(name):
 @pytest.mark.parametrize("name", [m for m in MODULES if room(m) == CONCEPTS])
 def test_concepts_import_numpy_and_scipy_only(name):
     allowed = {"numpy", "scipy", "fedcommons", *sys.stdlib_module_names}
-    if name == "fedcommons.datasets.files":
-        allowed.add("pyarrow")  # inside the function that reads Parquet
+    if name in ("fedcommons.datasets.files", "fedcommons.parquet"):
+        allowed.add("pyarrow")  # inside the functions that read Parquet
     assert {m.split(".")[0] for m in imports(name)} <= allowed
+
+
+PRINTERS = {  # what prints, logs or escapes, and the modules in which it may stand
+    r"typer\.echo\(": {"fedcommons.cli.screen"},
+    r"(?<![\w.])(?<!def )print\(": {"fedcommons.cli.app"},
+    r"logging\.getLogger\((?!\")": {"fedcommons.shown"},
+    r"html\.escape\(": {"fedcommons.shown"},
+}
+
+
+@pytest.mark.parametrize("call", PRINTERS)
+def test_what_is_shown_passes_one_place(call):
+    """What is printed passes `screen`, what is logged `shown.logger`, what is in pages `markup`."""
+    found = {name for name, path in MODULES.items() if re.search(call, path.read_text())}
+    assert found <= PRINTERS[call]
 
 
 def test_there_are_no_import_cycles():

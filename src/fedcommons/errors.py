@@ -4,9 +4,27 @@ Every one says what was wrong, which rule it broke and what was found. The comma
 class into an exit code (`fedcommons.cli.exit_codes`).
 """
 
+from __future__ import annotations
+
+from typing import Self
+
+from fedcommons import shown
+
 
 class FedcommonsError(Exception):
-    """Any error that fedcommons raises on purpose."""
+    """Any error that fedcommons raises on purpose.
+
+    What it says may quote names and values of others, and anybody may print it: its text is safe to
+    show, see `fedcommons.shown`.
+    """
+
+    def __str__(self) -> str:
+        return shown.plain(super().__str__())
+
+    def showing(self, output: str) -> Self:
+        """The error with a note of what another program printed, line by line."""
+        self.add_note("\n".join(f"  | {shown.plain(line)}" for line in output.splitlines()))
+        return self
 
 
 class ArgumentError(FedcommonsError, ValueError):

@@ -6,21 +6,20 @@ never move.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from fedcommons import checks, partition
+from fedcommons import checks, partition, shown
 from fedcommons.checks import BoolArray, IntArray
 from fedcommons.errors import ArgumentError
 from fedcommons.placement import Placement
 from fedcommons.registry import Registry
 from fedcommons.subsets import random_subsets
 
-logger = logging.getLogger(__name__)
+logger = shown.logger(__name__)
 
 
 def none(owner: npt.ArrayLike, *, n_clients: int) -> Placement:

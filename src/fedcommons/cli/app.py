@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 import sys
 
+from fedcommons import shown
 from fedcommons.cli import exit_codes
 from fedcommons.errors import FedcommonsError
 
@@ -26,10 +27,11 @@ def main() -> None:
 
         app()
     except FedcommonsError as error:
-        print(f"fedcommons: {error}", file=sys.stderr)
+        print(f"fedcommons: {error}", *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
         sys.exit(exit_codes.exit_code(error))
     except MemoryError as error:
-        print(f"fedcommons: out of memory: {str(error) or 'nothing is left'}", file=sys.stderr)
+        what = shown.plain(error) or "nothing is left"
+        print(f"fedcommons: out of memory: {what}", file=sys.stderr)
         sys.exit(exit_codes.OUT_OF_MEMORY)
     except (KeyboardInterrupt, exit_codes.InterruptedCommand):
         print("fedcommons: interrupted", file=sys.stderr)

@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from fedcommons import __version__
-from fedcommons.cli import exit_codes, federate, plan, report, reproduce, simulate
+from fedcommons.cli import exit_codes, federate, plan, report, reproduce, screen, simulate
 from fedcommons.cli.exit_codes import InterruptedCommand
 
 
@@ -41,7 +41,7 @@ app.add_typer(federate.app, name="federate")
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"fedcommons {__version__}")
+        screen.say(f"fedcommons {__version__}")
         raise typer.Exit
 
 

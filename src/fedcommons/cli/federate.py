@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import shlex
 import sys
@@ -14,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedcommons.cli import exit_codes, federate_demo, federate_deploy, federate_site
+from fedcommons.cli import exit_codes, federate_demo, federate_deploy, federate_site, screen
 from fedcommons.cli.extras import need_flower
 from fedcommons.cli.options import AsJson
 from fedcommons.errors import ArgumentError
@@ -46,11 +45,10 @@ def new(
 
     files = write_app(folder, torch=torch)
     if as_json:
-        typer.echo(json.dumps({"files": [str(path) for path in files]}, indent=2))
+        screen.say_json({"files": [str(path) for path in files]})
         return
-    for path in files:
-        typer.echo(str(path))
-    typer.echo(f"Try it: fedcommons federate run {shlex.quote(str(folder))}")
+    screen.say(*files)
+    screen.say(f"Try it: fedcommons federate run {shlex.quote(str(folder))}")
 
 
 @app.command()
@@ -78,7 +76,7 @@ def run(
     try:
         grid = _run(folder, sites, parse_config(run_config), as_json=as_json)
     except KeyboardInterrupt:
-        typer.echo("fedcommons: interrupted; run the same command again to go on", err=True)
+        screen.say("fedcommons: interrupted; run the same command again to go on", err=True)
         raise typer.Exit(exit_codes.INTERRUPTED) from None
     if as_json:
         folder = state_folder(grid.run_config, grid.run_id)
@@ -88,7 +86,7 @@ def run(
             "bytes": grid.n_bytes,
             "state_dir": str(folder) if folder.exists() else None,
         }
-        typer.echo(json.dumps(found, indent=2))
+        screen.say_json(found)
 
 
 def _run(folder: Path, sites: int, config: dict[str, Any], *, as_json: bool) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from fedcommons.cli import exit_codes
+from fedcommons.cli import exit_codes, screen
 from fedcommons.cli.extras import need_flower
 from fedcommons.cli.options import AsJson
 from fedcommons.errors import ArgumentError
@@ -46,20 +45,20 @@ def demo(
         raise ArgumentError(f"seed must be at least 0, got {seed}")
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
         signal.signal(signal.SIGHUP, signal.default_int_handler)  # the terminal was closed
-    screen = _Screen(rounds)
+    watched = _Screen(rounds)
     try:
-        with screen.shown(as_json=as_json):
-            play(out, rounds=rounds, seed=seed, say=screen.say, on_round=screen.on_round)
+        with watched.shown(as_json=as_json):
+            play(out, rounds=rounds, seed=seed, say=watched.say, on_round=watched.on_round)
             page = write_page(out)
     except KeyboardInterrupt:
-        typer.echo("fedcommons: interrupted; all processes are ended", err=True)
+        screen.say("fedcommons: interrupted; all processes are ended", err=True)
         raise typer.Exit(exit_codes.INTERRUPTED) from None
     if as_json:
-        found = {"folder": str(out), "rounds": screen.notes, "events": screen.events}
-        typer.echo(json.dumps(found, indent=2))
+        found = {"folder": str(out), "rounds": watched.notes, "events": watched.events}
+        screen.say_json(found)
         return
-    typer.echo(f"Open {page}")
-    typer.echo(f"Draw it again: fedcommons report {out}")
+    screen.say(f"Open {page}")
+    screen.say(f"Draw it again: fedcommons report {out}")
 
 
 class _Screen:
@@ -97,7 +96,7 @@ class _Screen:
         if self._live is not None:
             self._live.update(self._picture(), refresh=True)
         elif self._lines:
-            typer.echo(line)
+            screen.say(line)
 
     def _picture(self) -> Group:
         """A table of who answered in each round, and the last events."""
@@ -106,7 +105,7 @@ class _Screen:
         for column in ("round", "accuracy", "seconds"):
             table.add_column(column, justify="right")
         for site in played[-1]["sites"] if played else []:
-            table.add_column(site["site"])
+            table.add_column(screen.words(site["site"]))
         for note in played:
             table.add_row(
                 f"{note['round']}/{self.rounds}",
@@ -114,7 +113,7 @@ class _Screen:
                 f"{note['seconds']:.1f}",
                 *(_mark(site) for site in note["sites"]),
             )
-        events = [Text(event, style="dim") for event in self.events[-4:]]
+        events = [screen.words(event, "dim") for event in self.events[-4:]]
         return Group(*([table] if played else []), *events)
 
 

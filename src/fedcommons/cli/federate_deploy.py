@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from fedcommons.cli import screen
 from fedcommons.cli.extras import need_flower
 from fedcommons.cli.options import AsJson
 from fedcommons.errors import ArgumentError
@@ -34,7 +34,10 @@ def tls(
 
     made = write_tls(folder, host or [])
     files = {"ca": str(made.ca), "certificate": str(made.certificate), "key": str(made.key)}
-    typer.echo(json.dumps(files, indent=2) if as_json else "\n".join(files.values()))
+    if as_json:
+        screen.say_json(files)
+    else:
+        screen.say(*files.values())
 
 
 def node_key(
@@ -51,7 +54,10 @@ def node_key(
     from fedcommons.federate.deploy.certificates import write_node_key
 
     public = write_node_key(path)
-    typer.echo(json.dumps({"public": str(public)}) if as_json else str(public))
+    if as_json:
+        screen.say_json({"public": str(public)})
+    else:
+        screen.say(public)
 
 
 def proxy(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import json
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -16,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedcommons import checks
+from fedcommons.cli import screen
 from fedcommons.cli.extras import need_flower
 from fedcommons.cli.options import AsJson
 from fedcommons.errors import ArgumentError, StoreError
@@ -45,7 +45,7 @@ def _show(
     with _opened(folder) as store:
         found = read(store)
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        screen.say_json(found)
     else:
         display(found)
 
@@ -79,7 +79,7 @@ def check(
             found = replace(found, n_classes=checks.integer("classes", classes, low=1))
         summary = summary_of(found)
     if as_json:
-        typer.echo(json.dumps(summary, indent=2))
+        screen.say_json(summary)
     else:
         _print_status(summary)
 
@@ -94,7 +94,10 @@ def identity(folder: StoreFolder, as_json: AsJson = False) -> None:
     need_flower()
     with _opened(folder, create=True) as store:
         name = store.identity.name
-    typer.echo(json.dumps({"identity": name}) if as_json else name)
+    if as_json:
+        screen.say_json({"identity": name})
+    else:
+        screen.say(name)
 
 
 def status(folder: StoreFolder, as_json: AsJson = False) -> None:
@@ -113,9 +116,9 @@ def status(folder: StoreFolder, as_json: AsJson = False) -> None:
 def _print_status(found: dict[str, Any]) -> None:
     for name, value in found.items():
         if not isinstance(value, dict):
-            typer.echo(f"{name.replace('_', ' '):24} {'-' if value is None else value}")
+            screen.say(f"{name.replace('_', ' '):24} {'-' if value is None else value}")
     for sender, n in found.get("held_from_others", {}).items():
-        typer.echo(f"{'held from ' + sender:24} {n}")
+        screen.say(f"{'held from ' + sender:24} {n}")
 
 
 def ledger(folder: StoreFolder, as_json: AsJson = False) -> None:
@@ -137,9 +140,9 @@ def _print_ledger(entries: list[dict[str, Any]]) -> None:
         when = datetime.datetime.fromtimestamp(entry["time"], datetime.UTC)
         table.add_row(
             f"{when:%Y-%m-%d %H:%M:%S}Z",
-            entry["event"],
+            screen.words(entry["event"]),
             str(entry["epoch"]),
-            entry["peer"],
+            screen.words(entry["peer"]),
             str(entry["examples"]),
             str(entry["bytes"]),
         )
@@ -178,7 +181,10 @@ def withdraw(
             store.withdrawals.withdraw_everything()
             said = "everything is withdrawn"
     when = "from the next round that this site takes part in"
-    typer.echo(json.dumps({"withdrawn": said}) if as_json else f"{said}, {when}")
+    if as_json:
+        screen.say_json({"withdrawn": said})
+    else:
+        screen.say(f"{said}, {when}")
 
 
 def _row_numbers(text: str) -> IntArray:

@@ -169,12 +169,12 @@ def _by_pilot(
     return planner.recommend_by_rounds(needed, accuracy, rounds, targets), needed
 
 
-def _show(shown: plan_table.Plan, output: OutputOptions) -> None:
+def _show(found: plan_table.Plan, output: OutputOptions) -> None:
     if output.as_json:
-        typer.echo(shown.as_json())
+        found.say_json()
     else:
-        shown.print()
+        found.print()
     if output.plot is not None:
         from fedcommons.figures.plan import draw_plan
 
-        draw_plan(shown.options, shown.taken.option, output.plot)
+        draw_plan(found.options, found.taken.option, output.plot)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from rich import box
 from rich.console import Console
 from rich.table import Table
+
+from fedcommons.cli import screen
 
 if TYPE_CHECKING:
     from fedcommons.plan import Option, Recommendation
@@ -36,7 +37,7 @@ class Plan:
     rounds: dict[Option, float]
     about: dict[str, Any]
 
-    def as_json(self) -> str:
+    def say_json(self) -> None:
         record = {
             **self.about,
             "options": [self._record(option) for option in self.options],
@@ -45,7 +46,7 @@ class Plan:
             "reason": self.taken.reason,
             "memory": MEMORY,
         }
-        return json.dumps(record, indent=2, allow_nan=False)
+        screen.say_json(record)
 
     def _record(self, option: Option) -> dict[str, Any]:
         if not self.rounds:
@@ -56,7 +57,9 @@ class Plan:
     def print(self) -> None:
         about = self.about
         title = f"{about['sites']} sites, {about['code']}, {about['geometry']}"
-        table = Table(title=title, box=box.SIMPLE_HEAD, collapse_padding=True)  # fits 80 columns
+        table = Table(
+            title=screen.words(title, "table.title"), box=box.SIMPLE_HEAD, collapse_padding=True
+        )  # fits 80 columns
         heads = ["c", "d", "heterogeneity", "variance", "vs IID", "moved", "compute", "cost"]
         for name in [*heads, *(["rounds"] if self.rounds else []), ""]:
             table.add_column(name, justify="right")
@@ -69,13 +72,14 @@ class Plan:
         console = Console()
         console.print(table)
         words = f"{len(about['classes'])} classes: {_listed(about['classes'])}."
-        console.print(words, style="dim", markup=False)
+        console.print(screen.words(words, "dim"))
         console.print(LEGEND, style="dim")
         if self.taken.option:
             c, d = self.taken.option.proportion, self.taken.option.copies
-            console.print(f"Take c = {c:.3g}, d = {d:g}: {self.taken.reason}.")
+            said = f"Take c = {c:.3g}, d = {d:g}: {self.taken.reason}."
         else:
-            console.print(f"Nothing fits: {self.taken.reason}.")
+            said = f"Nothing fits: {self.taken.reason}."
+        console.print(screen.words(said))
         console.print(MEMORY, style="dim")
 
     def _row(self, option: Option) -> list[str]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fedcommons.cli import terminal
+from fedcommons.cli import screen, terminal
 from fedcommons.cli.options import AsJson
 from fedcommons.simulate.folder import Folder
 
@@ -25,7 +24,10 @@ def report(
 
     if federation.is_federation(folder):
         page = federation.write_page(folder)
-        typer.echo(json.dumps({"folder": str(folder)}) if as_json else f"Open {page}")
+        if as_json:
+            screen.say_json({"folder": str(folder)})
+        else:
+            screen.say(f"Open {page}")
         return
     from fedcommons.figures.report import write_report  # matplotlib is slow to import
 
@@ -34,4 +36,4 @@ def report(
         terminal.print_json(folder, reported)
         return
     terminal.print_report(reported)
-    typer.echo(f"Open {folder / 'report.html'}")
+    screen.say(f"Open {folder / 'report.html'}")

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from fedcommons import provenance
-from fedcommons.cli import terminal
+from fedcommons.cli import screen, terminal
 from fedcommons.cli.options import AsJson, Workers
 from fedcommons.errors import StudyError
 from fedcommons.simulate import runner, studies, tables
@@ -100,4 +100,4 @@ def run_and_report(
         return
     terminal.print_report(reported, show_lines=show_lines)
     runs = terminal.count(fresh, "run")
-    typer.echo(f"{runs} in {seconds:.0f} s. Open {folder.path / 'report.html'}")
+    screen.say(f"{runs} in {seconds:.0f} s. Open {folder.path / 'report.html'}")

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from fedcommons import provenance
-from fedcommons.cli import exit_codes, terminal
+from fedcommons.cli import exit_codes, screen, terminal
 from fedcommons.cli.options import AsJson, Workers
 from fedcommons.cli.reproduce import run_and_report
 from fedcommons.errors import ArgumentError
@@ -55,7 +55,7 @@ def simulate(
     Example: fedcommons simulate --example > study.toml && fedcommons simulate study.toml
     """
     if example:
-        typer.echo(_example(), nl=False)
+        screen.say(*_example().splitlines())
         return
     if study is None:
         raise ArgumentError("study must be given: a file such as --example prints")
@@ -116,7 +116,7 @@ def _ask_if_long(study: Study, folder: Folder, before: Folder, workers: int | No
     try:
         agreed = typer.confirm(f"fedcommons: {words}. Run it?")
     except typer.Abort:  # Ctrl-C, or the end of the input
-        typer.echo(err=True)
+        screen.say("", err=True)
         raise exit_codes.InterruptedCommand from None
     if not agreed:
         raise typer.Exit(exit_codes.INTERRUPTED)
@@ -148,7 +148,7 @@ def _tuned(
         chosen, record = tuning.choose(study, folder, len(runner.study_data(tried).y_test))
     for n, which in zip(tuning.at_the_edge(study, chosen), ("smallest", "largest"), strict=True):
         if n:
-            typer.echo(
+            screen.say(
                 f"fedcommons: the {which} learning_rate was the best of the list for {n} of "
                 f"{len(chosen.curves)} curves: a wider list may serve them better",
                 err=True,

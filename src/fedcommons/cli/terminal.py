@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from fedcommons.cli import exit_codes
+from fedcommons.cli import exit_codes, screen
 from fedcommons.figures.series import Z95
 
 STYLES = {"holds": "green", "does not hold": "red", "undecided": "yellow"}
@@ -53,7 +52,7 @@ def resumable(folder: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        typer.echo(
+        screen.say(
             f"fedcommons: interrupted; the finished runs are kept in {folder}: "
             "give the same command again to go on",
             err=True,
@@ -66,7 +65,7 @@ def count(n: int, noun: str) -> str:
 
 
 def print_json(folder: Path, reported: Mapping[str, Any]) -> None:
-    typer.echo(json.dumps({"folder": str(folder), **reported}, indent=2, allow_nan=False))
+    screen.say_json({"folder": str(folder), **reported})
 
 
 def print_report(reported: Mapping[str, Any], *, show_lines: bool = False) -> None:
@@ -89,14 +88,15 @@ def print_lines(lines: Sequence[Mapping[str, Any]]) -> None:
         value = "diverged" if line["accuracy"] is None else f"{line['accuracy']:.3f}"
         if line["sem"] is not None:
             value += f" ± {Z95 * line['sem']:.3f}"
-        table.add_row(line["figure"], f"{line['p']:g}", line["label"], value)
+        figure, label = screen.words(line["figure"]), screen.words(line["label"])
+        table.add_row(figure, f"{line['p']:g}", label, value)
     Console().print(table)
 
 
 def say_diverged(lines: Sequence[Mapping[str, Any]]) -> None:
     for line in lines:
         if line["diverged"]:
-            typer.echo(
+            screen.say(
                 f"fedcommons: {line['diverged']} of {line['runs']} runs of {line['label']} at "
                 f"p = {line['p']:g} in {line['figure']} diverged and are left out of its means",
                 err=True,
@@ -111,10 +111,11 @@ def print_claims(checked: Mapping[str, Any]) -> None:
     for name, ratio in (("claim", 5), ("verdict", None), ("evidence", 5)):
         table.add_column(name, ratio=ratio, no_wrap=name == "verdict")
     for claim in checked["claims"]:
-        words = Text(claim["claim"])
-        words.append(f"\n{claim['where']}", style="dim")
-        verdict = Text(claim["verdict"], style=STYLES[claim["verdict"]])
-        evidence = Text(claim["evidence"])
-        evidence.append(f"\nStatistic: {claim['statistic']}", style="dim")
-        table.add_row(words, verdict, evidence)
+        where = screen.words(claim["where"], "dim")
+        statistic = screen.words(f"Statistic: {claim['statistic']}", "dim")
+        table.add_row(
+            Text("\n").join([screen.words(claim["claim"]), where]),
+            screen.words(claim["verdict"], STYLES[claim["verdict"]]),
+            Text("\n").join([screen.words(claim["evidence"]), statistic]),
+        )
     Console().print(table)

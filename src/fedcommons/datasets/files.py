@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import os
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,8 @@ from fedcommons import checks
 from fedcommons.datasets.dataset import Dataset
 from fedcommons.errors import DataError
 from fedcommons.npz import read_npz
-from fedcommons.parquet import index_columns
+from fedcommons.parquet import index_columns, read_parquet
+from fedcommons.unpacked import read_bytes
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 IDX_PREFIXES = {
@@ -91,12 +90,7 @@ def _from_idx_folder(name: str, folder: Path) -> Dataset:
 
 def read_idx(path: Path) -> npt.NDArray[Any]:
     """One IDX file, plain or gzip-compressed."""
-    try:
-        content = path.read_bytes()
-        if content[:2] == b"\x1f\x8b":
-            content = gzip.decompress(content)
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} cannot be read: {error}") from None
+    content = read_bytes(path, DataError)
     if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in IDX_TYPES:
         raise DataError(f"{path} must be an IDX file, got the first bytes {content[:4].hex()!r}")
     dtype, n_dims = np.dtype(IDX_TYPES[content[2]]), content[3]
@@ -126,12 +120,8 @@ def _parquet_split(
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], list[str]]:
     """Features, labels and the feature columns' names; `columns` are those expected."""
     import pyarrow  # slow to import, and only Parquet needs it
-    import pyarrow.parquet
 
-    try:
-        table = pyarrow.parquet.read_table(path)
-    except (OSError, pyarrow.ArrowException) as error:
-        raise DataError(f"{path} cannot be read as Parquet: {error}") from None
+    table = read_parquet(path, DataError)
     names = table.column_names
     if label not in names:
         raise DataError(f"{path} must have the label column {label!r}, got {names[:20]}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow
@@ -21,7 +22,8 @@ def draw_all(study: Study, table: pyarrow.Table, folder: Path) -> dict[str, str]
     files = {}
     for figure in study.figures:
         with style.applied():
-            picture = PLOTS[figure.kind](figure, series.read(figure, table))
+            lines = [replace(s, label=style.words(s.label)) for s in series.read(figure, table)]
+            picture = PLOTS[figure.kind](figure, lines)
             for suffix in ("png", "svg"):
                 metadata = {"Date": None} if suffix == "svg" else None
                 file = folder / f"{figure.name}.{suffix}"

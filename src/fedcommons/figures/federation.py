@@ -2,41 +2,46 @@
 
 from __future__ import annotations
 
-import html
-import json
 import math
-import string
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import pyarrow
-import pyarrow.parquet
 from matplotlib.ticker import MaxNLocator
 
 from fedcommons.errors import ResultsError
 from fedcommons.federate.server import results
 from fedcommons.figures import style
+from fedcommons.figures.markup import Markup, joined, markup, packaged
+from fedcommons.json_file import read_json
+from fedcommons.parquet import read_parquet
 
+DAMAGE = (  # what comes of fields that are missing, or are of another kind
+    *(OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError),
+    pyarrow.ArrowException,
+)
 WIDTH, HEIGHT, LEFT, BOTTOM = 720, 260, 46, 30
 
 
 def is_federation(folder: Path) -> bool:
     """Whether a results folder is that of a federation's training."""
     try:
-        return bool(json.loads((folder / "run.json").read_text())["format"] == results.FORMAT)
+        record = read_json(folder / "run.json", ResultsError)
     except FileNotFoundError:
         return (folder / "checkpoint.npz").exists()
-    except (OSError, ValueError, KeyError, TypeError):
+    except ResultsError:
         return False
+    return isinstance(record, dict) and record.get("format") == results.FORMAT
 
 
 def write_page(folder: Path) -> Path:
     """Write report.html from the folder's tables, or an interrupted run's checkpoint; its path."""
     try:
         page = render(*_read(folder))
-    except (OSError, ValueError, KeyError, TypeError, pyarrow.ArrowException) as error:
-        raise ResultsError(f"{folder} cannot be read as a federation's results: {error}") from None
+    except DAMAGE as error:
+        raise ResultsError(
+            f"{folder} cannot be read as a federation's results: {type(error).__name__}: {error}"
+        ) from None
     path = folder / "report.html"
     path.write_text(page, encoding="utf-8")
     return path
@@ -47,9 +52,9 @@ def _read(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]], list[dict
     if checkpoint := results.unfinished(folder):
         record = {**checkpoint.about, "rounds": checkpoint.round, "versions": {}}
         return record, *results.tables(checkpoint.history)
-    record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    record = read_json(folder / "run.json", ResultsError)
     rounds, answers = (
-        pyarrow.parquet.read_table(folder / f"{name}.parquet").to_pylist()
+        read_parquet(folder / f"{name}.parquet", ResultsError).to_pylist()
         for name in ("rounds", "answers")
     )
     return record, rounds, answers
@@ -59,14 +64,13 @@ def render(
     record: dict[str, Any], rounds: list[dict[str, Any]], answers: list[dict[str, Any]]
 ) -> str:
     """The page of one training: run.json, rounds.parquet and answers.parquet."""
-    source = resources.files("fedcommons.figures")
-    template = string.Template((source / "federation_template.html").read_text())
     known = {"round", "seconds", "answered", "sites"}
     metrics = [name for name in rounds[-1] if name not in known and _is_number(rounds[-1][name])]
     n_answers = sum(answer["answered"] for answer in answers)
-    return template.substitute(
+    return markup(
+        packaged("federation_template.html"),
         css=style.page_css(),
-        federation=html.escape(record["federation"]),
+        federation=record["federation"],
         n_sites=len(record["sites"]),
         n_rounds=record["rounds"],
         copies=record["copies"],
@@ -74,7 +78,7 @@ def render(
         deliveries=record["deliveries"],
         answered=f"{n_answers} of {len(answers)}",
         last="; ".join(f"{name} {rounds[-1][name]:.4f}" for name in metrics) or "none measured",
-        charts="".join(_chart(name, rounds) for name in metrics),
+        charts=joined(_chart(name, rounds) for name in metrics),
         attendance=_attendance(answers),
         sites=_sites(record, answers),
         settings=_settings(record),
@@ -85,7 +89,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
-def _chart(name: str, rounds: list[dict[str, Any]]) -> str:
+def _chart(name: str, rounds: list[dict[str, Any]]) -> Markup:
     """A line over the rounds, with a point and its value for each."""
     points = [(row["round"], float(row[name])) for row in rounds if _is_number(row.get(name))]
     values = [value for _, value in points]
@@ -99,35 +103,47 @@ def _chart(name: str, rounds: list[dict[str, Any]]) -> str:
     def y(value: float) -> float:
         return 10 + (high - value) / (high - low) * (HEIGHT - BOTTOM - 10)
 
-    grid = "".join(
-        f'<line x1="{LEFT}" x2="{WIDTH}" y1="{y(v):.1f}" y2="{y(v):.1f}" class="grid"/>'
-        f'<text x="{LEFT - 6}" y="{y(v) + 4:.1f}" text-anchor="end">{v:.3g}</text>'
+    grid = joined(
+        Markup(
+            f'<line x1="{LEFT}" x2="{WIDTH}" y1="{y(v):.1f}" y2="{y(v):.1f}" class="grid"/>'
+            f'<text x="{LEFT - 6}" y="{y(v) + 4:.1f}" text-anchor="end">{v:.3g}</text>'
+        )
         for v in ticks
     )
     steps = sorted({round(last * k / 5) for k in range(6)})
-    axis = "".join(
-        f'<text x="{x(t):.1f}" y="{HEIGHT - 8}" text-anchor="middle">{t}</text>' for t in steps
+    axis = joined(
+        Markup(f'<text x="{x(t):.1f}" y="{HEIGHT - 8}" text-anchor="middle">{t:d}</text>')
+        for t in steps
     )
     line = " ".join(f"{x(t):.1f},{y(v):.1f}" for t, v in points)
-    dots = "".join(
-        f'<circle cx="{x(t):.1f}" cy="{y(v):.1f}" r="4"><title>round {t}: {v:.4f}</title></circle>'
+    dots = joined(
+        Markup(
+            f'<circle cx="{x(t):.1f}" cy="{y(v):.1f}" r="4">'
+            f"<title>round {t:d}: {v:.4f}</title></circle>"
+        )
         for t, v in points
     )
-    label = html.escape(name)
-    return (
-        f'<figure><figcaption class="caption">{label} after each round</figcaption>'
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label} after each round">'
-        f'{grid}{axis}<polyline points="{line}"/>{dots}</svg></figure>'
+    return markup(
+        '<figure><figcaption class="caption">$label after each round</figcaption>'
+        '<svg viewBox="0 0 $width $height" role="img" aria-label="$label after each round">'
+        '$grid$axis<polyline points="$line"/>$dots</svg></figure>',
+        label=name,
+        width=WIDTH,
+        height=HEIGHT,
+        grid=grid,
+        axis=axis,
+        line=line,
+        dots=dots,
     )
 
 
-def _attendance(answers: list[dict[str, Any]]) -> str:
+def _attendance(answers: list[dict[str, Any]]) -> Markup:
     """A row for each site, a cell for each round: a sign as well as a colour."""
     by_site: dict[str, dict[int, dict[str, Any]]] = {}
     for answer in answers:
         by_site.setdefault(answer["site"], {})[answer["round"]] = answer
     rounds = sorted({answer["round"] for answer in answers})
-    head = "".join(f"<th>{t if t == 1 or t % 5 == 0 else ''}</th>" for t in rounds)
+    head = joined(markup("<th>$t</th>", t=t if t == 1 or t % 5 == 0 else "") for t in rounds)
     rows = []
     for site, row in by_site.items():
         cells = []
@@ -136,13 +152,16 @@ def _attendance(answers: list[dict[str, Any]]) -> str:
             kind, sign = {True: ("yes", "✓"), False: ("no", "·"), None: ("", "")}[
                 answer["answered"]
             ]
-            said = html.escape(f"{site}, round {t}: {answer['outcome']}")
-            cells.append(f'<td class="{kind}" title="{said}">{sign}</td>')
-        rows.append(f"<tr><th scope='row'>{html.escape(site)}</th>{''.join(cells)}</tr>")
-    return f"<table class='attendance'><tr><td></td>{head}</tr>{''.join(rows)}</table>"
+            said = f"{site}, round {t}: {answer['outcome']}"
+            cell = '<td class="$kind" title="$said">$sign</td>'
+            cells.append(markup(cell, kind=kind, said=said, sign=sign))
+        row_of = '<tr><th scope="row">$site</th>$cells</tr>'
+        rows.append(markup(row_of, site=site, cells=joined(cells)))
+    table = '<table class="attendance"><tr><td></td>$head</tr>$rows</table>'
+    return markup(table, head=head, rows=joined(rows))
 
 
-def _sites(record: dict[str, Any], answers: list[dict[str, Any]]) -> str:
+def _sites(record: dict[str, Any], answers: list[dict[str, Any]]) -> Markup:
     rows = []
     for site in record["sites"]:
         mine = [answer for answer in answers if answer["site"] == site["site"]]
@@ -161,16 +180,19 @@ def _sites(record: dict[str, Any], answers: list[dict[str, Any]]) -> str:
             reasons,
             "yes" if site["present"] else "left",
         )
-        rows.append("<tr>" + "".join(f"<td>{html.escape(str(c))}</td>" for c in cells) + "</tr>")
+        rows.append(
+            markup("<tr>$cells</tr>", cells=joined(markup("<td>$c</td>", c=c) for c in cells))
+        )
     heads = ("site", "examples", "shareable", "answers", "p at last", "missing because", "member")
-    head = "".join(f"<th>{name}</th>" for name in heads)
-    return f"<table class='sites'><tr>{head}</tr>{''.join(rows)}</table>"
+    head = joined(markup("<th>$name</th>", name=name) for name in heads)
+    table = '<table class="sites"><tr>$head</tr>$rows</table>'
+    return markup(table, head=head, rows=joined(rows))
 
 
-def _settings(record: dict[str, Any]) -> str:
+def _settings(record: dict[str, Any]) -> Markup:
     facts = {**record["settings"], "epoch": record["epoch"], "commit": record["serial"]}
     facts |= {f"version of {name}": value for name, value in record["versions"].items()}
-    return "".join(
-        f"<dt>{html.escape(name.replace('_', ' '))}</dt><dd>{html.escape(str(value))}</dd>"
+    return joined(
+        markup("<dt>$name</dt><dd>$value</dd>", name=name.replace("_", " "), value=value)
         for name, value in facts.items()
     )

@@ -6,19 +6,18 @@ embedded JSON.
 
 from __future__ import annotations
 
-import html
 import json
 import math
-import string
 import urllib.parse
 from collections.abc import Iterable, Mapping
-from importlib import resources
 from itertools import groupby
 from typing import Any
 
 import pyarrow
 
+from fedcommons import shown
 from fedcommons.figures import captions, series, style
+from fedcommons.figures.markup import Markup, joined, markup, packaged, text
 from fedcommons.figures.series import Z95
 from fedcommons.figures.summary_section import summary_section
 from fedcommons.simulate.curve_fields import setting_words
@@ -45,7 +44,7 @@ VERDICTS = {  # a sign as well as a colour
     "undecided": ("?", "undecided"),
 }
 LATER = "; set after a first result of the others"
-PAPERS_CURVES = (
+PAPERS_CURVES = Markup(
     "<p>Which curves are drawn is this project’s choice: the legends of the paper’s figures are "
     "not in its source text. The study file sets them.</p>"
 )
@@ -58,7 +57,7 @@ def render_page(
     record: dict[str, Any],
     figure_files: Mapping[str, str],
     summary: Summary | None = None,
-) -> str:
+) -> Markup:
     """The page of a results folder.
 
     Args:
@@ -69,39 +68,36 @@ def render_page(
         figure_files: name of a figure -> path of its SVG, relative to the page.
         summary: what a study found that is not the paper's.
     """
-    return string.Template(_packaged("page_template.html")).substitute(
-        title="The paper, reproduced and taken further" if study.is_papers else _escape(study.name),
+    return markup(
+        packaged("page_template.html"),
+        title="The paper, reproduced and taken further" if study.is_papers else study.name,
         css=style.page_css(),
-        script=_packaged("page.js"),
+        script=packaged("page.js"),
         data=_json_for_script([_figure_data(figure, table) for figure in study.figures]),
         header=_header(study),
         tally=_tally(claims),
         summary=summary_section(summary) if summary else "",
         contents=_contents(study, claims),
-        figures="\n".join(_group(study, group, figure_files, table) for group in _groups(study)),
+        figures=joined(
+            (_group(study, group, figure_files, table) for group in _groups(study)), "\n"
+        ),
         claims=_claims(claims),
-        command=_escape(record.get("command", "")),
+        command=record.get("command", ""),
         choice=PAPERS_CURVES if study.is_papers else "",
         facts=_facts(study, record),
     )
-
-
-def _packaged(name: str) -> str:
-    return resources.files("fedcommons.figures").joinpath(name).read_text(encoding="utf-8")
-
-
-def _escape(value: Any) -> str:
-    return html.escape(str(value))
 
 
 def _count(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
-def _json_for_script(content: Any) -> str:
+def _json_for_script(content: Any) -> Markup:
     """JSON from which no text can break out of a script element."""
-    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    found = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    for character in "<>&\x7f":
+        found = found.replace(character, f"\\u{ord(character):04x}")
+    return Markup(found)
 
 
 def _figure_data(figure: Figure, table: pyarrow.Table) -> dict[str, Any]:
@@ -111,7 +107,7 @@ def _figure_data(figure: Figure, table: pyarrow.Table) -> dict[str, Any]:
         curve = line.curve
         lines.append(
             {
-                "label": line.label,
+                "label": shown.plain(line.label),
                 "p": curve.straggler_prob,
                 "c": curve.proportion,
                 "d": curve.copies,
@@ -127,7 +123,7 @@ def _figure_data(figure: Figure, table: pyarrow.Table) -> dict[str, Any]:
                 },
             }
         )
-    return {"kind": figure.kind, "title": figure.title, "lines": lines}
+    return {"kind": figure.kind, "title": shown.plain(figure.title), "lines": lines}
 
 
 def _number(value: float) -> float | None:
@@ -147,66 +143,76 @@ def _groups(study: Study) -> list[list[Figure]]:
 
 def _group(
     study: Study, members: list[Figure], figure_files: Mapping[str, str], table: pyarrow.Table
-) -> str:
-    sections = "\n".join(_section(study, figure, figure_files, table) for figure in members)
-    return f'<div class="group">\n{sections}\n</div>'
+) -> Markup:
+    sections = joined((_section(study, figure, figure_files, table) for figure in members), "\n")
+    return markup('<div class="group">\n$sections\n</div>', sections=sections)
 
 
 def _section(
     study: Study, figure: Figure, figure_files: Mapping[str, str], table: pyarrow.Table
-) -> str:
+) -> Markup:
     index, anchor = study.figures.index(figure), _anchor(figure)
     settings = dict.fromkeys(setting_words(line.curve) for line in figure.lines)
     option = next((name for name in reversed(settings) if name != "IID"), "IID")
-    path = _escape(urllib.parse.quote(figure_files[figure.name]))
-    static = f'<noscript><img src="{path}" alt="{_escape(figure.title)}"></noscript>'
-    link = f'<a href="{path}" download>Download as SVG</a>'
+    path = urllib.parse.quote(figure_files[figure.name])
     bands = (
         f"Means of {study.runs:,} runs; bands and ± are 95 % confidence intervals."
         if study.runs > 1
         else "A single run, hence no confidence intervals."
     )
     caption = f"{captions.CAPTIONS[figure.kind]} {bands}"
-    return (
-        f'<section class="figure" id="{anchor}" data-index="{index}" '
-        f'data-option="{_escape(option)}" aria-labelledby="{anchor}-title">\n'
-        f'<h2 id="{anchor}-title">{_title(figure)}</h2>\n'
-        f'<p class="caption">{caption}{_diverged(figure, table)}</p>\n'
-        f'<div class="plot"></div>\n{static}\n'
-        f'<div class="foot">{_described_lines(figure)}{link}</div>\n</section>'
+    return markup(
+        '<section class="figure" id="$anchor" data-index="$index" '
+        'data-option="$option" aria-labelledby="$anchor-title">\n'
+        '<h2 id="$anchor-title">$title</h2>\n'
+        '<p class="caption">$caption$diverged</p>\n<div class="plot"></div>\n'
+        '<noscript><img src="$path" alt="$alternative"></noscript>\n'
+        '<div class="foot">$described<a href="$path" download>Download as SVG</a></div>\n'
+        "</section>",
+        anchor=anchor,
+        index=index,
+        option=option,
+        title=_title(figure),
+        caption=caption,
+        diverged=_diverged(figure, table),
+        path=path,
+        alternative=figure.title,
+        described=_described_lines(figure),
     )
 
 
-def _diverged(figure: Figure, table: pyarrow.Table) -> str:
+def _diverged(figure: Figure, table: pyarrow.Table) -> Markup:
     lost = [
-        f"{_count(s.diverged, 'run')} of {_escape(s.label)} at p = {s.curve.straggler_prob:g}"
+        f"{_count(s.diverged, 'run')} of {s.label} at p = {s.curve.straggler_prob:g}"
         for s in series.read(figure, table)
         if s.diverged
     ]
-    return f" <b>Diverged, and left out of the means:</b> {', '.join(lost)}." if lost else ""
+    said = " <b>Diverged, and left out of the means:</b> $lost."
+    return markup(said, lost=", ".join(lost)) if lost else Markup()
 
 
 def _anchor(figure: Figure) -> str:
-    return _escape("fig-" + "-".join(figure.name.split()))
+    return "fig-" + "-".join(figure.name.split())
 
 
-def _title(figure: Figure) -> str:
-    return _escape(figure.title).replace(" = ", "&nbsp;=&nbsp;")
+def _title(figure: Figure) -> Markup:
+    return Markup(text(figure.title).replace(" = ", "&nbsp;=&nbsp;"))
 
 
-def _described_lines(figure: Figure) -> str:
+def _described_lines(figure: Figure) -> Markup:
     if figure.kind != "curves":
-        return ""
-    items = "".join(
-        f"<li><b>{_escape(label)}</b>: {_escape(words)}</li>"
+        return Markup()
+    items = joined(
+        markup("<li><b>$label</b>: $words</li>", label=label, words=words)
         for label, words in captions.descriptions(figure).items()
     )
-    return f"<details><summary>What each line is</summary><ul>{items}</ul></details>"
+    block = "<details><summary>What each line is</summary><ul>$items</ul></details>"
+    return markup(block, items=items)
 
 
-def _header(study: Study) -> str:
+def _header(study: Study) -> Markup:
     ways = len(study.curves)
-    return (
+    return Markup(
         f"<b>{_count(study.runs, 'run')}</b> of <b>{_count(study.rounds, 'round')}</b> with "
         f"<b>N = {study.clients}</b> clients and {_examples(study)}, "
         f"from <b>seed {study.seed}</b>."
@@ -214,55 +220,60 @@ def _header(study: Study) -> str:
     )
 
 
-def _examples(study: Study) -> str:
-    dataset = _escape({"mnist": "MNIST"}.get(study.dataset, study.dataset))
+def _examples(study: Study) -> Markup:
+    dataset = {"mnist": "MNIST"}.get(study.dataset, study.dataset)
     if not study.class_size:
-        return f"<b>all</b> training examples of {dataset}"
-    return (
-        f"<b>K = {study.class_size}</b> examples of each class of {dataset}, drawn anew in each run"
-    )
+        return markup("<b>all</b> training examples of $dataset", dataset=dataset)
+    words = "<b>K = $size</b> examples of each class of $dataset, drawn anew in each run"
+    return markup(words, size=study.class_size, dataset=dataset)
 
 
-def _contents(study: Study, claims: dict[str, Any]) -> str:
-    links = [(_anchor(figure), _title(figure)) for figure in study.figures]
+def _contents(study: Study, claims: dict[str, Any]) -> Markup:
+    links: list[tuple[str, str]] = [(_anchor(figure), _title(figure)) for figure in study.figures]
     links += [("claims", "The claims")] if claims["claims"] else []
     links += [("again", "Run it again")]
-    return "".join(f'<li><a href="#{to}">{text}</a></li>' for to, text in links)
+    return joined(markup('<li><a href="#$to">$words</a></li>', to=to, words=w) for to, w in links)
 
 
-def _tally(claims: dict[str, Any]) -> str:
+def _tally(claims: dict[str, Any]) -> Markup:
     if not claims["claims"]:
-        return ""
+        return Markup()
     verdicts = [claim["verdict"] for claim in claims["claims"]]
-    counts = "".join(
-        f"<li><b>{verdicts.count(verdict)}</b> {_badge(verdict)}</li>"
+    counts = joined(
+        markup("<li><b>$n</b> $badge</li>", n=verdicts.count(verdict), badge=_badge(verdict))
         for verdict in VERDICTS
         if verdict in verdicts
     )
     what = f"{_count(len(verdicts), 'claim')} checked"
-    return f'<div class="tally"><a href="#claims">{what}</a><ul>{counts}</ul></div>'
+    block = '<div class="tally"><a href="#claims">$what</a><ul>$counts</ul></div>'
+    return markup(block, what=what, counts=counts)
 
 
-def _badge(verdict: str) -> str:
+def _badge(verdict: str) -> Markup:
     sign, style = VERDICTS[verdict]
-    sign = f'<span aria-hidden="true">{sign}</span>'
-    return f'<span class="badge {style}">{sign} {_escape(verdict)}</span>'
+    block = '<span class="badge $style"><span aria-hidden="true">$sign</span> $verdict</span>'
+    return markup(block, style=style, sign=sign, verdict=verdict)
 
 
-def _claims(claims: dict[str, Any]) -> str:
+def _claims(claims: dict[str, Any]) -> Markup:
     if not claims["claims"]:
-        return ""
-    rows = "\n".join(
-        f'<tr role="row"><td role="cell">{_badge(claim["verdict"])}</td>'
-        f'<td role="cell"><p class="claim">{_escape(claim["claim"])}</p>'
-        f'<p class="small">{_escape(claim["where"])}'
-        f"{'' if claim['fixed_beforehand'] else LATER}</p></td>"
-        f'<td role="cell"><p>{_escape(claim["evidence"])}</p>'
-        f'<p class="small">Statistic: {_escape(claim["statistic"])}</p>'
-        f"{_components(claim['components'])}</td></tr>"
-        for claim in claims["claims"]
+        return Markup()
+    rows = joined(
+        (
+            Markup(
+                f'<tr role="row"><td role="cell">{_badge(claim["verdict"])}</td>'
+                f'<td role="cell"><p class="claim">{text(claim["claim"])}</p>'
+                f'<p class="small">{text(claim["where"])}'
+                f"{'' if claim['fixed_beforehand'] else LATER}</p></td>"
+                f'<td role="cell"><p>{text(claim["evidence"])}</p>'
+                f'<p class="small">Statistic: {text(claim["statistic"])}</p>'
+                f"{_components(claim['components'])}</td></tr>"
+            )
+            for claim in claims["claims"]
+        ),
+        "\n",
     )
-    return (
+    return Markup(
         '<section id="claims" aria-labelledby="claims-title">'
         '<h2 id="claims-title">The claims, one by one</h2>'
         f"<p>Each verdict is computed from {_count(claims['runs'], 'run')}. How verdicts "
@@ -276,15 +287,15 @@ def _claims(claims: dict[str, Any]) -> str:
     )
 
 
-def _components(components: Iterable[Mapping[str, Any]]) -> str:
+def _components(components: Iterable[Mapping[str, Any]]) -> Markup:
     rows = [
-        f"<tr><td>{_escape(part['name'])}</td>"
+        f"<tr><td>{text(part['name'])}</td>"
         + "".join(f"<td>{_digits(part[key])}</td>" for key in ("difference", "sem", "z"))
         + "</tr>"
         for part in components
     ]
     head = "".join(f'<th scope="col">{h}</th>' for h in ("component", "difference", "SE", "z"))
-    return (
+    return Markup(
         f"<details><summary>{_count(len(rows), 'component')}</summary>"
         '<div class="scroll" tabindex="0" role="group" aria-label="Components of the claim">'
         f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
@@ -296,7 +307,7 @@ def _digits(value: float | None) -> str:
     return "–" if value is None else f"{value:.4g}".replace("-", "\N{MINUS SIGN}")
 
 
-def _facts(study: Study, record: Mapping[str, Any]) -> str:
+def _facts(study: Study, record: Mapping[str, Any]) -> Markup:
     facts = {"study": f"{study.name}, digest {record['digest'][:12]}"}
     if record.get("commit"):
         facts["commit"] = record["commit"]
@@ -305,4 +316,4 @@ def _facts(study: Study, record: Mapping[str, Any]) -> str:
             facts[key] = ", ".join(f"{name} {entry}" for name, entry in record[key].items())
     if "seconds" in record:  # not before the study's first end
         facts["time"] = f"{record['seconds']:,.1f} seconds"
-    return "".join(f"<dt>{k}</dt><dd>{_escape(v)}</dd>" for k, v in facts.items())
+    return joined(markup("<dt>$k</dt><dd>$v</dd>", k=k, v=v) for k, v in facts.items())

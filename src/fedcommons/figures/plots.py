@@ -303,7 +303,7 @@ def _footer(
     intervals: str = "Bands are 95 % intervals.",
 ) -> None:
     runs = series[0].runs
-    text = f"{figure.title}. "
+    text = f"{style.words(figure.title)}. "  # a title is not mathematics
     text += "A single run." if runs == 1 else f"Means of {runs} runs. {intervals}"
     lost = [
         f"{s.diverged} of {s.label} (p = {s.curve.straggler_prob:g})" for s in series if s.diverged
@@ -311,8 +311,7 @@ def _footer(
     if lost:
         text += f" Diverged and left out: {', '.join(lost)}."
     width = int(picture.get_figwidth() * 17)
-    text = textwrap.fill(text, width).replace("$", r"\$")  # a title is not mathematics
-    picture.supxlabel(text, fontsize=7, color="#333333")
+    picture.supxlabel(textwrap.fill(text, width), fontsize=7, color="#333333")
 
 
 PLOTS: dict[str, Callable[[Figure, list[Series]], Picture]] = {

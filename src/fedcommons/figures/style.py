@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from importlib import resources
 from typing import Any
 
 import matplotlib as mpl
@@ -12,7 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 
+from fedcommons import shown
 from fedcommons.checks import FloatArray
+from fedcommons.figures.markup import Markup, packaged
 
 # Okabe and Ito's palette, darkest first, without its yellow (too light for lines).
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -67,7 +68,12 @@ def dash(label: str, labels: list[str]) -> str:
     return DASHES[labels.index(label) // len(COLOURS) % len(DASHES)]
 
 
-def page_css() -> str:
+def words(text: str) -> str:
+    """Text for a picture: what could be mathematics or a control character is neither."""
+    return shown.plain(text).replace("$", r"\$")
+
+
+def page_css() -> Markup:
     """page.css with the palette as its custom properties, for light and for dark screens."""
 
     def properties(colours: tuple[str, ...], reference: str) -> str:
@@ -75,8 +81,8 @@ def page_css() -> str:
         return f":root {{ {series}--series-count: {len(colours)}; --reference: {reference}; }}"
 
     light, dark = properties(COLOURS, REFERENCE), properties(ON_DARK, REFERENCE_ON_DARK)
-    css = resources.files("fedcommons.figures").joinpath("page.css").read_text(encoding="utf-8")
-    return f"{light}\n@media (prefers-color-scheme: dark) {{ {dark} }}\n{css}"
+    css = packaged("page.css")
+    return Markup(f"{light}\n@media (prefers-color-scheme: dark) {{ {dark} }}\n{css}")
 
 
 def crowded(labels: list[str]) -> bool:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from fedcommons import checks
 from fedcommons.checks import IntArray
 from fedcommons.errors import ArgumentError, DataError
+from fedcommons.npz import read_npy
 from fedcommons.plan.sites import C, P, Sites
 
 RESERVED = ("site", "p", "c")
@@ -29,7 +30,7 @@ def read_labels(
     path = checks.path("labels", path)
     try:
         if path.suffix == ".npy":
-            found = np.load(path, allow_pickle=False)
+            found = read_npy(path, DataError)
         else:
             lines = path.read_text(encoding="utf-8-sig").splitlines()
             names = np.array([line.strip() for line in lines if line.strip()])

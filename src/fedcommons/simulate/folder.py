@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import logging
 import os
 from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
@@ -22,14 +21,16 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
+from fedcommons import shown
 from fedcommons.errors import ResultsError
 from fedcommons.locks import fcntl
 from fedcommons.npz import read_npz
+from fedcommons.parquet import read_parquet
 from fedcommons.simulate import run_record
 from fedcommons.simulate.definition import Study
 from fedcommons.simulate.result import RunResult
 
-logger = logging.getLogger(__name__)
+logger = shown.logger(__name__)
 
 TABLES_AT_ONCE = 50  # one row group of a Parquet file: each costs memory until it is closed
 
@@ -180,10 +181,7 @@ class Folder:
         self, name: str, schema: pyarrow.Schema | None = None, may_be_null: Container[str] = ()
     ) -> pyarrow.Table:
         """A table; with a schema, of these columns, and without nulls but where they may be."""
-        try:
-            table = pyarrow.parquet.read_table(self.path / name)
-        except (OSError, pyarrow.ArrowException) as error:
-            raise ResultsError(f"{self.path / name} cannot be read: {error}") from None
+        table = read_parquet(self.path / name, ResultsError)
         for column in schema or ():
             k = table.schema.get_field_index(column.name)
             right = k >= 0 and table.schema.field(k).type == column.type

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from fedcommons.checks import BoolArray
 from fedcommons.errors import DataError
 from fedcommons.npz import read_npz
+from fedcommons.parquet import read_parquet
 from fedcommons.stragglers import Trace
 
 WORDS = {"1": True, "true": True, "0": False, "false": False}
@@ -89,13 +90,7 @@ def _from_npz(path: str) -> BoolArray:
 
 
 def _from_parquet(path: str) -> BoolArray:
-    import pyarrow
-    from pyarrow import parquet
-
-    try:
-        table = parquet.read_table(path)
-    except (OSError, pyarrow.ArrowException) as error:
-        raise DataError(f"trace {path} cannot be read as Parquet: {error}") from None
+    table = read_parquet(Path(path), DataError)
     columns: dict[str, npt.NDArray[Any]] = {
         name: table.column(name).to_numpy() for name in table.column_names
     }

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from fedcommons.errors import ResultsError, StudyError
+from fedcommons.json_file import read_json
 from fedcommons.simulate import definition
 from fedcommons.simulate.definition import Study
 
@@ -29,11 +29,9 @@ def read(folder: Path) -> dict[str, Any]:
     """The record of a results folder, checked."""
     path = folder / NAME
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path, ResultsError)
     except FileNotFoundError:
         raise ResultsError(f"{folder} is not a results folder: {NAME} is missing") from None
-    except (OSError, ValueError) as error:
-        raise ResultsError(f"{path} cannot be read: {error}") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ResultsError(f"{path} is not a record of fedcommons results")
     if "study" not in content or "digest" not in content:

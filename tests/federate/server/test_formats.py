@@ -174,7 +174,7 @@ def test_a_checkpoint_from_the_future_is_refused_with_both_versions(tiny):
 def test_a_damaged_version_is_named(tiny, content):
     tiny.run(1)
     (tiny.state_dir / "format.json").write_text(content)
-    with pytest.raises(FederationError, match=r"format.json is damaged"):
+    with pytest.raises(FederationError, match=r"format.json (is damaged|cannot be read)"):
         tiny.run(2)
 
 

@@ -58,11 +58,13 @@ def play(out: Path, *, rounds: int, seed: int, say: Say, on_round: OnRound) -> N
             _Watch(deployment, run, state, say, on_round).until_the_end(rounds)
             ended = deployment.operator.finish_run(run, 60)
         except FederationError as error:
-            raise FederationError(f"{error}\nlogs: {_keep_logs(deployment, out)}") from None
+            error.add_note(f"logs: {_keep_logs(deployment, out)}")
+            raise
         folder = next(state.glob("*/run.json"), None)
         if not ended.is_completed or folder is None:
             kept = _keep_logs(deployment, out)
-            raise FederationError(f"the run is {ended.status}:\n{ended.log[-2000:]}\nlogs: {kept}")
+            failed = FederationError(f"the run is {ended.status}, logs: {kept}")
+            raise failed.showing(ended.log[-2000:])
         (folder.parent / MARK).touch()
         shutil.rmtree(out, ignore_errors=True)
         out.parent.mkdir(parents=True, exist_ok=True)

@@ -178,8 +178,8 @@ class Deployment:
         try:
             return wait_until(f"SuperNode {name}", lambda: supernode.is_up, seconds)
         except FederationError as error:
-            output = supernode.process.output()[-2000:] if supernode.process else ""
-            raise FederationError(f"{error}\n{output}") from None
+            error.showing(supernode.process.output()[-2000:] if supernode.process else "")
+            raise
 
 
 def write_peers(path: Path, identities: Mapping[str, str]) -> None:

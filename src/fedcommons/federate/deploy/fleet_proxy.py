@@ -7,7 +7,6 @@ loopback, and the sites connect to this proxy.
 
 from __future__ import annotations
 
-import logging
 import re
 import ssl
 from collections.abc import AsyncIterator
@@ -21,10 +20,11 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from fedcommons import shown
 from fedcommons.errors import FederationError
 from fedcommons.federate.deploy.certificates import Tls
 
-logger = logging.getLogger(__name__)
+logger = shown.logger(__name__)
 
 FLEET = re.compile(r"/v1/fleet/[a-z-]+")
 HOP_BY_HOP = frozenset(

@@ -46,7 +46,8 @@ class Operator:
         process = self.start_flwr(*arguments)
         if process.wait(seconds) != 0:
             process.kill()
-            raise FederationError(f"flwr {' '.join(arguments)} failed:\n{process.output()[-2000:]}")
+            error = FederationError(f"flwr {' '.join(arguments)} failed")
+            raise error.showing(process.output()[-2000:])
         return programs.last_json(process.output())
 
     def start_flwr(self, *arguments: str) -> Process:
@@ -71,10 +72,11 @@ class Operator:
         output = process.output()
         if code is None:
             process.kill()
-            raise FederationError(f"the run did not end within {seconds:g} s:\n{output[-4000:]}")
+            error = FederationError(f"the run did not end within {seconds:g} s")
+            raise error.showing(output[-4000:])
         started = output.partition("Successfully started run ")[2].split()
         if not started:
-            raise FederationError(f"the run was not started:\n{output[-4000:]}")
+            raise FederationError("the run was not started").showing(output[-4000:])
         run_id = int(started[0])
         listed = self.flwr("list", CONNECTION, "--run-id", str(run_id), "--format", "json")
         return Run(run_id, listed["runs"][0]["status"], output)
@@ -89,5 +91,5 @@ class Operator:
         """Run an app, and raise unless it completes."""
         run = self.run(app, run_config, seconds)
         if not run.is_completed:
-            raise FederationError(f"run {run.run_id} is {run.status}:\n{run.log[-4000:]}")
+            raise FederationError(f"run {run.run_id} is {run.status}").showing(run.log[-4000:])
         return run

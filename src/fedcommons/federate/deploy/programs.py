@@ -89,4 +89,4 @@ def last_json(output: str) -> dict[str, Any]:
     try:
         return json.loads(output[start + 1 :] if start >= 0 else output)
     except ValueError:
-        raise FederationError(f"Flower's answer is not JSON:\n{output[-2000:]}") from None
+        raise FederationError("Flower's answer is not JSON").showing(output[-2000:]) from None

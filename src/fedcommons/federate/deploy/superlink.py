@@ -56,7 +56,7 @@ class SuperLink:
             START_SECONDS,
         )
         if process.exit_code() is not None:
-            raise FederationError(f"the SuperLink did not start:\n{process.output()[-2000:]}")
+            raise FederationError("the SuperLink did not start").showing(process.output()[-2000:])
 
     def kill(self) -> None:
         if self.process is not None:

@@ -6,16 +6,16 @@ commit, nor to throw out sites that are connected.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
+from fedcommons import shown
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.server.exchange import MOST_AHEAD
 from fedcommons.federate.server.federation import ServerFederation
 
-logger = logging.getLogger(__name__)
+logger = shown.logger(__name__)
 
 
 def adopt(federation: ServerFederation, leaving: Sequence[str], *, needed: bool) -> None:

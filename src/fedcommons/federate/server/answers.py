@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedcommons import shown
 from fedcommons.checks import BoolArray
 from fedcommons.federate.protocol import versions
 from fedcommons.federate.protocol.commits import Commit
@@ -28,7 +28,7 @@ from fedcommons.federate.server.training_folder import TrainingFolder
 from fedcommons.federate.server.withdrawals import Dismissals
 from fedcommons.methods import Method
 
-logger = logging.getLogger(__name__)
+logger = shown.logger(__name__)
 
 Parts = list[npt.NDArray[Any]]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import zipfile
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
@@ -18,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcommons.checks import FloatArray, IntArray
-from fedcommons.errors import FedcommonsError, FederationError
+from fedcommons.errors import DataError, FedcommonsError, FederationError
 from fedcommons.federate.server import history
 from fedcommons.federate.server.answer_files import Row
 from fedcommons.federate.server.formats import CHECKPOINT, SavedTraining
 from fedcommons.federate.server.round_notes import RoundNote
-from fedcommons.npz import write_npz
+from fedcommons.npz import unpack_npz, write_npz
 from fedcommons.reliability import Reliability
 
 Arrays = tuple[tuple[str, tuple[int, ...], str], ...]
@@ -120,8 +119,7 @@ class Checkpoint:
     def decode(cls, content: bytes, path: Path) -> Checkpoint:
         """Read and check one; `path` is for errors. An older version is upgraded."""
         try:
-            with np.load(io.BytesIO(content), allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
+            arrays = unpack_npz(io.BytesIO(content), path.name, None, DataError)
             notes = json.loads(arrays.pop("notes").tobytes())
             saved = SavedTraining(notes, arrays)
             saved = CHECKPOINT.upgraded(saved, int(notes.get("version", 0)), path)
@@ -131,14 +129,13 @@ class Checkpoint:
         except KeyError as error:
             raise FederationError(f"{path} is damaged: it lacks {error}") from None
         except (
-            OSError,
-            EOFError,
             ValueError,
             TypeError,
             AttributeError,
             LookupError,
+            OverflowError,
+            RecursionError,
             FedcommonsError,
-            zipfile.BadZipFile,
         ) as error:
             raise FederationError(f"{path} is damaged: {error}") from None
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedcommons import checks
+from fedcommons import checks, shown
 from fedcommons.errors import ArgumentError, FederationError
 from fedcommons.federate.protocol.records import LARGEST, NAME
 from fedcommons.federate.server import exchange, withdrawals
@@ -18,7 +17,7 @@ from fedcommons.federate.server.federation import ServerFederation
 from fedcommons.federate.server.link import Link
 from fedcommons.federate.server.strangers import point_out_strangers
 
-logger = logging.getLogger(__name__)
+logger = shown.logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from fedcommons import shown
 from fedcommons.federate.protocol.chunks import CHUNK_BYTES, n_chunks, rows_per_chunk
 from fedcommons.federate.protocol.receipts import Receipt
 from fedcommons.federate.protocol.records import Epoch
 from fedcommons.federate.server import asking
 from fedcommons.federate.server.asking import OpenQuestions
-from fedcommons.federate.server.link import NO_ANSWER, UNAVAILABLE, Kind, Link, Question, Reply
+from fedcommons.federate.server.link import (
+    NO_ANSWER,
+    UNAVAILABLE,
+    Kind,
+    Link,
+    Question,
+    Reply,
+    class_of,
+)
 from fedcommons.federate.server.meeting import Meeting
 from fedcommons.federate.server.state import Exchange, ServerState
 
-logger = logging.getLogger(__name__)
+logger = shown.logger(__name__)
 
 WINDOW_BYTES = 3 * CHUNK_BYTES  # in flight at once: a SuperLink needs about five times as much
 ATTEMPTS = 3  # of a site that answers with errors; one that is away may come back in time
@@ -177,7 +185,8 @@ class Delivery:
             for kind, count in zip(
                 reply.fields["refused"], reply.fields["refused-counts"], strict=True
             ):
-                logger.warning("exchange: %s refused %d: %.60s", recipient.site, count, kind)
+                why = class_of(kind, "it does not say why")
+                logger.warning("exchange: %s refused %d: %s", recipient.site, count, why)
             columns = (reply.fields[name] for name in ("senders", "examples", "signatures"))
             found = [
                 Receipt(sender, recipient.identity, n, signature)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 import time
 from collections.abc import Mapping, Sequence
 
+from fedcommons import shown
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.example_schema import misfit, usual
@@ -16,7 +16,7 @@ from fedcommons.federate.server.federation import ServerFederation
 from fedcommons.federate.server.link import Link
 from fedcommons.federate.server.state import Exchange
 
-logger = logging.getLogger(__name__)
+logger = shown.logger(__name__)
 
 MOST_AHEAD = 1_000_000  # epochs that a site may have seen and the others not
 

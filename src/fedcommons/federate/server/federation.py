@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
+from fedcommons import shown
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.receipts import Receipt
 from fedcommons.federate.server.meeting import Meeting
 from fedcommons.federate.server.state import Exchange, ServerState
 
-logger = logging.getLogger(__name__)
+logger = shown.logger(__name__)
 
 
 class ServerFederation:

@@ -7,16 +7,16 @@ asked, with their next training message, and one that refuses keeps it waiting.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedcommons import shown
 from fedcommons.federate.protocol.commits import Member
 from fedcommons.federate.protocol.example_schema import misfit, usual
 from fedcommons.federate.protocol.records import Offer
 from fedcommons.federate.server.federation import ServerFederation
 
-logger = logging.getLogger(__name__)
+logger = shown.logger(__name__)
 
 
 class Newcomers:

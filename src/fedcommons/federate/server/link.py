@@ -19,6 +19,8 @@ Kind = Literal["offer", "send", "receive", "train"]
 Node = int  # an address of the transport, good for one run
 Ticket = str  # names a question that was sent
 
+LONGEST_NAME = 64  # of an error's class
+
 NO_ANSWER = "no answer"
 TOO_LATE = "too late"
 UNAVAILABLE = "node unavailable"
@@ -63,6 +65,12 @@ class Reply:
     fields: Mapping[str, Any] = field(default_factory=dict)
     envelopes: Sequence[bytes] = ()
     answer: NamedArrays | None = None
+
+
+def class_of(error: object, otherwise: str) -> str:
+    """The class of an error, as a site names it; nothing but a name is taken over."""
+    fits = isinstance(error, str) and error.isascii() and error.isidentifier()
+    return str(error) if fits and len(str(error)) < LONGEST_NAME else otherwise
 
 
 class Link(Protocol):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from fedcommons import shown
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol import versions
 from fedcommons.federate.protocol.commits import Commit
@@ -17,7 +17,7 @@ from fedcommons.federate.protocol.refusals import Refusal
 from fedcommons.federate.server.asking import ask
 from fedcommons.federate.server.link import Link, Node, Question, Reply, Ticket
 
-logger = logging.getLogger(__name__)
+logger = shown.logger(__name__)
 
 LINGER_SECONDS = 5.0  # for the slow, when enough sites are there
 MEET_AGAIN_SECONDS = 1.0

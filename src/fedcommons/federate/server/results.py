@@ -15,6 +15,7 @@ from fedcommons.federate.protocol import durable
 from fedcommons.federate.protocol.model_schema import NamedArrays
 from fedcommons.federate.server.checkpoints import Checkpoint, read_checkpoint
 from fedcommons.federate.server.round_notes import RoundNote
+from fedcommons.json_file import read_json
 from fedcommons.npz import write_npz
 
 if TYPE_CHECKING:  # results can be read without what a federation needs
@@ -102,7 +103,10 @@ def unfinished(folder: Path) -> Checkpoint | None:
     if checkpoint is None:
         return None
     try:
-        written = json.loads((folder / "run.json").read_text(encoding="utf-8"))["rounds"]
+        record = read_json(folder / "run.json", ResultsError)
+        written = record.get("rounds") if isinstance(record, dict) else None
     except FileNotFoundError:
         written = -1
+    if not isinstance(written, int):
+        raise ResultsError(f"{folder / 'run.json'} must say how many rounds there were")
     return checkpoint if checkpoint.round > written else None

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedcommons import shown
 from fedcommons.errors import FederationError
 from fedcommons.estimators import ESTIMATORS
 from fedcommons.federate.protocol.model_schema import ModelSchema
 from fedcommons.optimizers import OPTIMIZERS
 
-logger = logging.getLogger(__name__)
+logger = shown.logger(__name__)
 
 WHATEVER_THE_MODEL = 256 << 20  # bytes of memory: a block of the sum, answers on their way, Python
 FLOAT64 = 8

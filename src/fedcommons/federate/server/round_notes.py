@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from fedcommons import shown
 from fedcommons.federate.protocol.model_schema import NamedArrays
 
-logger = logging.getLogger(__name__)
+logger = shown.logger(__name__)
 
 Evaluate = Callable[[int, NamedArrays], Mapping[str, Any] | None]
 """The app's own evaluation: (round, model) -> metrics by name."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Sequence
 
 import numpy as np
 
+from fedcommons import shown
 from fedcommons.checks import BoolArray, FloatArray
 from fedcommons.errors import FederationError
 from fedcommons.estimators import ESTIMATORS
@@ -23,7 +23,7 @@ from fedcommons.federate.server.settings import Settings
 from fedcommons.federate.server.training_state import TrainingState
 from fedcommons.optimizers import OPTIMIZERS, USUAL
 
-logger = logging.getLogger(__name__)
+logger = shown.logger(__name__)
 
 MOST_REPEATS = 3  # of a round in which examples are withdrawn
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from fedcommons import shown
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol import durable
 from fedcommons.federate.protocol.commits import Commit
@@ -16,8 +16,9 @@ from fedcommons.federate.protocol.records import Epoch
 from fedcommons.federate.protocol.refusals import Refusal
 from fedcommons.federate.server.checkpoints import Checkpoint, read_checkpoint
 from fedcommons.federate.server.formats import STATE_DIR
+from fedcommons.json_file import read_json
 
-logger = logging.getLogger(__name__)
+logger = shown.logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +55,11 @@ class ServerState:
         """Upgrade a folder that an older version wrote; refuse one of a newer version."""
         path = self.folder / "format.json"
         try:
-            found = int(json.loads(path.read_bytes())["version"])
+            found = int(read_json(path, FederationError)["version"])
         except FileNotFoundError:
             is_new = not any(self.folder.rglob("*.json"))
             found = STATE_DIR.version if is_new else 0  # from before there were numbers
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, LookupError, OverflowError) as error:
             raise FederationError(f"{path} is damaged: {error}") from None
         STATE_DIR.upgraded(self.folder, found, self.folder)
         if found != STATE_DIR.version or not path.exists():
@@ -71,7 +72,7 @@ class ServerState:
     def exchange(self) -> Exchange | None:
         path = self.folder / "exchange.json"
         try:
-            content = json.loads(path.read_bytes())
+            content = read_json(path, FederationError)
             receipts = tuple(
                 Receipt(**{**entry, "signature": bytes.fromhex(entry["signature"])})
                 for entry in content["receipts"]
@@ -79,7 +80,7 @@ class ServerState:
             return Exchange(Epoch.decode(content["epoch"].encode()), receipts)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, Refusal) as error:
+        except (ValueError, TypeError, LookupError, AttributeError, Refusal) as error:
             raise FederationError(f"{path} is damaged: {error}") from None
 
     def save_exchange(self, exchange: Exchange, name: str) -> None:
@@ -98,10 +99,10 @@ class ServerState:
         """The number of the last epoch that was given up; 0 if none was."""
         path = self.folder / "given-up.json"
         try:
-            return int(json.loads(path.read_bytes()))
+            return int(read_json(path, FederationError))
         except FileNotFoundError:
             return 0
-        except (OSError, ValueError, TypeError) as error:
+        except (ValueError, TypeError, OverflowError) as error:
             raise FederationError(f"{path} is damaged: {error}") from None
 
     def names_of_sites(self) -> set[str]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
-
+from fedcommons import shown
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.example_schema import misfit
 from fedcommons.federate.server.federation import ServerFederation
 from fedcommons.federate.server.joining import layout_of
 
-logger = logging.getLogger(__name__)
+logger = shown.logger(__name__)
 
 
 def point_out_strangers(federation: ServerFederation) -> None:

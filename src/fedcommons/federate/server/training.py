@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedcommons import checks
+from fedcommons import checks, shown
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays
@@ -23,7 +22,7 @@ from fedcommons.federate.server.settings import Settings
 from fedcommons.federate.server.training_folder import TrainingFolder
 from fedcommons.federate.server.training_state import TrainingState, digest_of
 
-logger = logging.getLogger(__name__)
+logger = shown.logger(__name__)
 
 MOST_SILENT_ROUNDS = 10  # in a row, in which nobody answers
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import io
-import logging
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
+from fedcommons import shown
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol import durable
 from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays
@@ -19,9 +17,9 @@ from fedcommons.federate.server import history
 from fedcommons.federate.server.answer_files import AnswerFiles, Row
 from fedcommons.federate.server.checkpoints import Checkpoint
 from fedcommons.federate.server.round_notes import RoundNote
-from fedcommons.npz import write_npz
+from fedcommons.npz import read_npz, write_npz
 
-logger = logging.getLogger(__name__)
+logger = shown.logger(__name__)
 
 
 class TrainingFolder:
@@ -59,13 +57,7 @@ class TrainingFolder:
     def untrained(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays that the training began with and no round changes; none if none were kept."""
         path = self.path / "untrained.npz"
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                return {name: file[name] for name in file.files}
-        except FileNotFoundError:
-            return {}
-        except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
-            raise FederationError(f"{path} is damaged: {error}") from None
+        return read_npz(path, None, FederationError) if path.exists() else {}
 
     def save_untrained(self, arrays: NamedArrays) -> None:
         """Keep them for whoever goes on, from an initial model with other values perhaps."""

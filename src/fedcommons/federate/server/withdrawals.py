@@ -7,12 +7,12 @@ withdrew everything; the operator names sites that left for good.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from fedcommons import shown
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.refusals import AnswerRefused
@@ -20,7 +20,7 @@ from fedcommons.federate.protocol.withdrawals import Withdrawn
 from fedcommons.federate.server.federation import ServerFederation
 from fedcommons.federate.server.link import Link, Question
 
-logger = logging.getLogger(__name__)
+logger = shown.logger(__name__)
 
 
 # Sites that leave for good

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import logging
 import os
 import sqlite3
 import weakref
@@ -12,11 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from fedcommons import shown
 from fedcommons.errors import StoreError
 from fedcommons.federate.protocol import durable, keys
 from fedcommons.federate.site import store_format
 
-logger = logging.getLogger(__name__)
+logger = shown.logger(__name__)
 
 FILE = "store.sqlite3"
 BUSY_SECONDS = 30  # how long another process may be writing

@@ -6,11 +6,11 @@ Nothing here knows of Flower: records and bytes go in and out. Whatever is not r
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from fedcommons import shown
 from fedcommons.federate.protocol import chunks
 from fedcommons.federate.protocol.example_schema import misfit
 from fedcommons.federate.protocol.packing import SharedExamples
@@ -25,7 +25,7 @@ from fedcommons.federate.protocol.refusals import (
 from fedcommons.federate.site.decoded import decoded_commit, decoded_epoch
 from fedcommons.federate.site.participant import Participant
 
-logger = logging.getLogger(__name__)
+logger = shown.logger(__name__)
 
 
 class Exchange:

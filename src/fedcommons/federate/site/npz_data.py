@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import math
 import struct
-import tokenize
 import zipfile
-import zlib
 from pathlib import Path
-
-import numpy as np
 
 from fedcommons.errors import DataError
 from fedcommons.federate.protocol.packing import DTYPES
 from fedcommons.federate.site import spool
 from fedcommons.federate.site.file_rows import ArrayRows, FileRows, Rows
 from fedcommons.federate.site.own_data import SiteData
-from fedcommons.npz import read_npz
+from fedcommons.npz import read_header, read_npz
+from fedcommons.unpacked import check_expanded
 
 IN_MEMORY = 64 << 20  # a compressed array up to this size is simply read
 
@@ -29,18 +26,9 @@ def read_npz_data(path: Path, unpacked: Path, stamp: str) -> SiteData:
             if "x.npy" not in names:
                 raise DataError(f"{path} must hold the arrays ['x', 'y'], missing ['x']")
             rows = _inputs(archive, path, unpacked)
-    except (
-        OSError,
-        EOFError,
-        ValueError,
-        NotImplementedError,
-        RuntimeError,
-        SyntaxError,
-        struct.error,
-        tokenize.TokenError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
+    except DataError:
+        raise
+    except Exception as error:  # of what others wrote zipfile and NumPy raise anything
         raise DataError(f"{path} cannot be read as .npz: {error}") from None
     if "shareable.npy" in names:
         small |= read_npz(path, ["shareable"], DataError)
@@ -51,14 +39,7 @@ def _inputs(archive: zipfile.ZipFile, path: Path, unpacked: Path) -> Rows:
     """The array x: read in place if it is not compressed, else kept in memory or unpacked."""
     info = archive.getinfo("x.npy")
     with archive.open(info) as stream:
-        version = np.lib.format.read_magic(stream)
-        read = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }.get(version)
-        if read is None:
-            raise DataError(f"{path}: x must be an array of format 1.0 or 2.0, got {version}")
-        shape, fortran, dtype = read(stream)
+        shape, fortran, dtype = read_header(stream)
         head = stream.tell()
         if fortran or str(dtype) not in DTYPES:
             order = "Fortran" if fortran else "C"
@@ -66,6 +47,7 @@ def _inputs(archive: zipfile.ZipFile, path: Path, unpacked: Path) -> Rows:
         if min(shape, default=0) < 0 or info.file_size != head + dtype.itemsize * math.prod(shape):
             raise DataError(f"{path}: x must be as long as its header says, got shape {shape}")
         if info.compress_type != zipfile.ZIP_STORED:
+            check_expanded(path, info.file_size, path.stat().st_size, DataError)
             if info.file_size <= IN_MEMORY:
                 return ArrayRows(read_npz(path, ["x"], DataError)["x"])
             file_path = spool.unpack(unpacked, iter(lambda: stream.read(1 << 20), b""))

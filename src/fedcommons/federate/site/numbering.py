@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from fedcommons import shown
 from fedcommons.checks import IntArray
 from fedcommons.federate.protocol.packing import SharedExamples
 from fedcommons.federate.protocol.refusals import DataChanged
@@ -17,7 +17,7 @@ from fedcommons.federate.site.manifests import Manifest
 from fedcommons.federate.site.own_data import SiteData
 from fedcommons.federate.site.store import Store
 
-logger = logging.getLogger(__name__)
+logger = shown.logger(__name__)
 
 
 class Shareable:

@@ -18,7 +18,7 @@ from fedcommons.federate.protocol.packing import DTYPES
 from fedcommons.federate.site import spool
 from fedcommons.federate.site.file_rows import FileRows
 from fedcommons.federate.site.own_data import SiteData
-from fedcommons.parquet import index_columns
+from fedcommons.parquet import index_columns, opened
 
 BLOCK_BYTES = 16 << 20  # of rows that are put together at a time
 COLUMNS_AT_ONCE = 16  # one page of each is in memory, about a megabyte
@@ -28,27 +28,21 @@ ALIKE = 0.8  # names this similar may be misspellings of each other: sharable, b
 def read_parquet_data(
     path: Path, unpacked: Path, stamp: str, *, label: str, shareable: str
 ) -> SiteData:
-    import pyarrow  # slow to import, and only Parquet needs it
-    import pyarrow.parquet
-
-    try:
-        # Otherwise whole row groups are read ahead, and a file may be a single one.
-        bounded: Any = dict(pre_buffer=False, buffer_size=1 << 16)
-        with pyarrow.parquet.ParquetFile(path, **bounded) as file:
-            names = file.schema_arrow.names
-            if label not in names or len(set(names)) != len(names):
-                raise DataError(
-                    f"{path} must have the label column {label!r} and each column once, "
-                    f"got {names[:20]}"
-                )
-            features = _features(path, file.schema_arrow, label, shareable)
-            dtype = _dtype_of(path, file.schema_arrow, features)
-            y = _column(path, file, label)
-            marked = _column(path, file, shareable) if shareable in names else None
-            parts = _rows_of(path, file, features, dtype, unpacked.parent)
-            rows = FileRows(spool.unpack(unpacked, parts), 0, dtype, (len(y), len(features)))
-    except (OSError, ValueError, KeyError, NotImplementedError, pyarrow.ArrowException) as error:
-        raise DataError(f"{path} cannot be read as Parquet: {error}") from None
+    # Otherwise whole row groups are read ahead, and a file may be a single one.
+    bounded: Any = dict(pre_buffer=False, buffer_size=1 << 16)
+    with opened(path, DataError, **bounded) as file:
+        names = file.schema_arrow.names
+        if label not in names or len(set(names)) != len(names):
+            raise DataError(
+                f"{path} must have the label column {label!r} and each column once, "
+                f"got {names[:20]}"
+            )
+        features = _features(path, file.schema_arrow, label, shareable)
+        dtype = _dtype_of(path, file.schema_arrow, features)
+        y = _column(path, file, label)
+        marked = _column(path, file, shareable) if shareable in names else None
+        parts = _rows_of(path, file, features, dtype, unpacked.parent)
+        rows = FileRows(spool.unpack(unpacked, parts), 0, dtype, (len(y), len(features)))
     return SiteData.checked(
         rows, y, marked, stamp=stamp, source=str(path), columns=digest_of_columns(features)
     )

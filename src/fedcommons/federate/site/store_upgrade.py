@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import sqlite3
 import tempfile
 from pathlib import Path
 
+from fedcommons import shown
 from fedcommons.errors import StoreError
 from fedcommons.federate.protocol import durable
 from fedcommons.federate.site import store_format
 from fedcommons.federate.site.database import FILE, Database
 
-logger = logging.getLogger(__name__)
+logger = shown.logger(__name__)
 
 BLOCK = 1 << 20
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Set
 
 import numpy as np
 
+from fedcommons import shown
 from fedcommons.checks import BoolArray, IntArray
 from fedcommons.errors import StoreError
 from fedcommons.federate.protocol import durable
@@ -23,7 +23,7 @@ from fedcommons.federate.site.manifests import Manifest, Manifests, among
 from fedcommons.federate.site.received import ReceivedChunks
 from fedcommons.federate.site.spool import SPOOL
 
-logger = logging.getLogger(__name__)
+logger = shown.logger(__name__)
 
 
 class Withdrawals:

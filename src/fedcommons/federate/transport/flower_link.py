@@ -20,6 +20,7 @@ from fedcommons.federate.server.link import (
     Question,
     Reply,
     Ticket,
+    class_of,
 )
 from fedcommons.federate.transport import messages
 from fedcommons.federate.transport.flower_arrays import arrays_of, record_of
@@ -33,7 +34,6 @@ TYPES: Mapping[Kind, str] = {
 }
 FAILURES = {3: TOO_LATE, 5: UNAVAILABLE, 8: CRASHED}  # by Flower's error code
 PULLED_BYTES = 64 << 20  # of answers in memory at once
-LONGEST_NAME = 64  # of a class that a site gives as the reason of an error
 
 
 class FlowerLink:
@@ -132,8 +132,7 @@ def _reply(message: Message) -> Reply:
 
 def _failure(code: int, reason: str) -> str:
     """The class that a site names, or what the code means."""
-    is_class = reason.isidentifier() and len(reason) < LONGEST_NAME
-    return reason if is_class else FAILURES.get(code, f"error {code}")
+    return class_of(reason, FAILURES.get(code, f"error {code}"))
 
 
 # What the server logs

@@ -7,7 +7,6 @@ or in Flower's simulation, everything is the developer's own, and the log has th
 from __future__ import annotations
 
 import contextlib
-import logging
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterator
@@ -16,10 +15,11 @@ from pathlib import Path
 
 from flwr.app import Context, Error, Message
 
+from fedcommons import shown
 from fedcommons.errors import FedcommonsError
 from fedcommons.federate.transport.simulation import is_simulated
 
-logger = logging.getLogger(__name__)
+logger = shown.logger(__name__)
 
 Handler = Callable[[Message, Context], Message]
 FAILED = 2  # Flower's code for a client that raised an exception
