@@ -349,8 +349,8 @@ def answers_at(
     with tempfile.TemporaryDirectory() as path:
         folder, link = TrainingFolder(Path(path), ModelSchema.of(model)), FlowerLink(grid)
         collector = AnswerCollector(federation, link, folder, Method(), Deadline(10.0), {})
-        present = np.array(federation.commit.present)
-        found = serving(grid, lambda: collector.answers(model, 1, present))
+        active = np.array(federation.commit.active)
+        found = serving(grid, lambda: collector.answers(model, 1, active))
         return rows_of(folder.answers, found.rows), found.answered
 
 

@@ -13,7 +13,14 @@ from typing import Annotated, Any
 
 import typer
 
-from fedcommons.cli import exit_codes, federate_demo, federate_deploy, federate_site, screen
+from fedcommons.cli import (
+    exit_codes,
+    federate_demo,
+    federate_deploy,
+    federate_server,
+    federate_site,
+    screen,
+)
 from fedcommons.cli.extras import need_flower
 from fedcommons.cli.options import AsJson
 from fedcommons.errors import ArgumentError
@@ -115,6 +122,7 @@ def parse_config(text: str) -> dict[str, Any]:
 
 
 app.command("demo")(federate_demo.demo)
+app.command("quarantine")(federate_server.quarantine)
 for command in (
     federate_site.check,
     federate_site.identity,

@@ -163,7 +163,9 @@ def _attendance(answers: list[dict[str, Any]]) -> Markup:
 
 def _sites(record: dict[str, Any], answers: list[dict[str, Any]]) -> Markup:
     rows = []
+    why = {entry["identity"]: entry["why"] for entry in record.get("quarantine", ())}
     for site in record["sites"]:
+        out = why.get(site["identity"], "by the commit") if site.get("quarantined") else None
         mine = [answer for answer in answers if answer["site"] == site["site"]]
         missed: dict[str, int] = {}
         for answer in mine:
@@ -178,7 +180,7 @@ def _sites(record: dict[str, Any], answers: list[dict[str, Any]]) -> Markup:
             sum(answer["answered"] for answer in mine),
             p,
             reasons,
-            "yes" if site["present"] else "left",
+            "left" if not site["present"] else f"quarantined: {out}" if out else "yes",
         )
         rows.append(
             markup("<tr>$cells</tr>", cells=joined(markup("<td>$c</td>", c=c) for c in cells))

@@ -3,7 +3,8 @@
 `unversioned.zip` is a federation as the last version without numbers left it on the disks: `Tiny`
 after two rounds of `SETTINGS`, a withdrawal of b's row 0 and a third round; and the parameters that
 the same version reached after five rounds, in hexadecimal. `checkpoint-version-1.zip` is the same
-of the last version that had history and memory in the checkpoint itself.
+of the last version that had history and memory in the checkpoint itself, `checkpoint-version-2.zip`
+of the last one before there was a quarantine, and norms of answers in the checkpoint.
 """
 
 import json
@@ -51,6 +52,13 @@ def old(tmp_path):
 @pytest.fixture
 def version_1(tmp_path):
     found = unpacked("checkpoint-version-1.zip", tmp_path)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def version_2(tmp_path):
+    found = unpacked("checkpoint-version-2.zip", tmp_path)
     yield found
     found.close()
 
@@ -125,6 +133,16 @@ def test_a_checkpoint_with_history_and_memory_in_it_is_gone_on_with(version_1):
     assert after.history[:4] == before.history
     assert [note.round for note in after.history] == [0, 1, 2, 3, 4, 5]
     assert not after.unfiled
+
+
+def test_a_state_dir_and_a_checkpoint_from_before_quarantine_are_gone_on_with(version_2):
+    assert format_of(version_2.state_dir)["version"] == 2
+    (path,) = version_2.state_dir.glob("training-*/checkpoint.npz")
+    assert notes_of(path)["version"] == 2
+    model = version_2.run(5, **SETTINGS)
+    np.testing.assert_allclose(model.ravel(), expected_after_5_rounds(version_2), rtol=1e-12)
+    assert notes_of(path)["version"] == CHECKPOINT.version
+    assert format_of(version_2.state_dir)["version"] == STATE_DIR.version
 
 
 @pytest.mark.parametrize("side", ["before", "after"])

@@ -66,24 +66,6 @@ def test_no_answer_counts_that_holds_what_its_owner_took_back(tiny):
     np.testing.assert_allclose(model, -0.5 / M * left, rtol=1e-12)
 
 
-def test_a_round_in_which_withdrawals_never_end_leaves_the_model(tiny):
-    grid = tiny.grid(Tampered)
-    rows = iter(range(6))
-
-    def tamper(site, _message, reply):
-        if site == "a":  # b answers after it, and has something new to take back each time
-            tiny.withdraw("b", next(rows))
-        return reply
-
-    with tiny.shared(grid) as federation:
-        before, _ = train(federation, grid, 1)
-        grid.tamper = tamper
-        model, notes = train(federation, grid, 2)
-        assert federation.commit.order == (1, 4)
-    assert model.tobytes() == before.tobytes()
-    assert outcomes(notes[0]) == {**dict.fromkeys("acd", "outdated"), "b": "withdrew examples"}
-
-
 def test_several_sites_withdraw_at_once(tiny):
     grid = tiny.grid()
     with tiny.shared(grid) as federation:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
+from fedcommons.checks import BoolArray
 from fedcommons.coding import CODES
+from fedcommons.federate.protocol.draw import BLOCK
 from fedcommons.federate.protocol.records import (
     MOST_EXAMPLES,
     MOST_SITES,
@@ -52,6 +56,9 @@ class Commit(Agreed):
         code, straggler_prob, owner_share: the code, and the p_i or w_i that it uses, if any.
         joined: how many members joined after the exchange. They have no part in its draw: all their
             examples are private until the next one.
+        quarantined: places of members whose answers do not count until this is lifted, sorted.
+            What others hold of their shared examples still does, the rest is not trained on.
+        set_aside: those among them of whose examples no copy counts either, sorted.
     """
 
     federation: str
@@ -69,6 +76,8 @@ class Commit(Agreed):
     straggler_prob: tuple[float, ...] | None = None
     owner_share: tuple[float, ...] | None = None
     joined: int = 0
+    quarantined: tuple[int, ...] = ()
+    set_aside: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, epoch: Epoch, pairs: tuple[tuple[int, int], ...]) -> Commit:
@@ -100,6 +109,21 @@ class Commit(Agreed):
         return self.anew(
             present=tuple(here and i != leaving for i, here in enumerate(self.present)),
             pairs=tuple(pair for pair in self.pairs if leaving not in pair),
+            quarantined=tuple(place for place in self.quarantined if place != leaving),
+            set_aside=tuple(place for place in self.set_aside if place != leaving),
+        )
+
+    def with_quarantine(self, places: Iterable[int], *, set_aside: bool = False) -> Commit:
+        """The next commit, in which answers of these members do not count for now."""
+        found = {*self.quarantined, *places}
+        aside = {*self.set_aside, *places} if set_aside else self.set_aside
+        return self.anew(quarantined=tuple(sorted(found)), set_aside=tuple(sorted(aside)))
+
+    def lifted(self, place: int) -> Commit:
+        """The next commit, in which a member that was quarantined counts as before."""
+        return self.anew(
+            quarantined=tuple(one for one in self.quarantined if one != place),
+            set_aside=tuple(one for one in self.set_aside if one != place),
         )
 
     def with_newcomers(self, newcomers: Sequence[Member]) -> Commit:
@@ -131,7 +155,7 @@ class Commit(Agreed):
     def may_follow(self, earlier: Commit) -> bool:
         """Whether this can be a later commit of the same epoch: nothing that left is back.
 
-        Sites may have joined.
+        Sites may have joined; a quarantine may begin and end.
         """
         n = len(earlier.members)
         return (
@@ -169,13 +193,41 @@ class Commit(Agreed):
         return [member for member, here in zip(self.members, self.present, strict=True) if here]
 
     @cached_property
+    def active(self) -> tuple[bool, ...]:
+        """Which members are asked for answers: those that have not left and are not quarantined."""
+        return tuple(
+            here and place not in self.quarantined for place, here in enumerate(self.present)
+        )
+
+    @property
+    def members_active(self) -> list[Member]:
+        return [member for member, asked in zip(self.members, self.active, strict=True) if asked]
+
+    @cached_property
     def n_examples(self) -> int:
         """M, the number of examples that are trained on."""
-        return sum(
+        own = sum(
             member.n_examples - len(self.withdrawn[i]) - self.withdrawn_private[i]
             for i, member in enumerate(self.members)
-            if self.present[i]
+            if self.active[i]
         )
+        return own + sum(self._n_elsewhere(place) for place in self.quarantined)
+
+    def _n_elsewhere(self, owner: int) -> int:
+        """How many of a quarantined member's examples somebody holds who is asked for answers."""
+        holders = [r for s, r in self.pairs if s == owner and self.active[r]]
+        if owner in self.set_aside or not holders:
+            return 0
+        gone = np.array(self.withdrawn[owner], np.int64)
+        n = self.members[owner].n_shareable
+        found = 0
+        for start in range(0, n, BLOCK):
+            stop = min(start + BLOCK, n)
+            places = self.draw.recipients(owner, start, stop)
+            held: BoolArray = np.asarray(np.isin(places, holders).any(axis=1))
+            held[gone[(gone >= start) & (gone < stop)] - start] = False
+            found += int(held.sum())
+        return found
 
     def index(self, identity: str) -> int | None:
         """The site's place in the roster; None if it is not listed or has left."""
@@ -205,6 +257,9 @@ class Commit(Agreed):
         }
         if self.joined:  # without, a record is as it was before sites could join
             content["joined"] = self.joined
+        if self.quarantined:  # likewise
+            content["quarantined"] = list(self.quarantined)
+            content["set_aside"] = list(self.set_aside)
         return encode(content)
 
     @classmethod
@@ -239,8 +294,17 @@ class Commit(Agreed):
             _floats(read.list("straggler_prob"), n, "straggler_prob"),
             _floats(read.list("owner_share"), n, "owner_share"),
             read.integer("joined", low=1, high=n) if "joined" in read.content else 0,
+            *(
+                (
+                    _numbers(read.list("quarantined"), n, "quarantined"),
+                    _numbers(read.list("set_aside"), n, "set_aside"),
+                )
+                if "quarantined" in read.content
+                else ((), ())
+            ),
         )
         read.end()
+        commit.check_quarantine()
         commit.check_roster()
         commit.check_newcomers()
         if list(commit.pairs) != sorted(set(commit.pairs)):
@@ -258,6 +322,13 @@ class Commit(Agreed):
                 "commit: the code must be known, with exactly the numbers that it needs"
             )
         return commit
+
+    def check_quarantine(self) -> None:
+        """Refuse a quarantine of sites that are not members."""
+        if not set(self.set_aside) <= set(self.quarantined):
+            raise MalformedRecord("commit: who is set aside must be quarantined")
+        if not all(self.present[place] for place in self.quarantined):
+            raise MalformedRecord("commit: who is quarantined must be present")
 
     def check_newcomers(self) -> None:
         """Refuse sites that joined under a name or key that is taken, or with shared examples."""
@@ -300,12 +371,12 @@ def _pair(entry: object, n: int) -> tuple[int, int]:
     return sender, recipient
 
 
-def _numbers(entry: object, below: int) -> tuple[int, ...]:
+def _numbers(entry: object, below: int, name: str = "withdrawn") -> tuple[int, ...]:
     if not isinstance(entry, list):
-        raise MalformedRecord("commit: withdrawn must be lists")
-    numbers = tuple(integer_of(number, "commit: withdrawn", high=below - 1) for number in entry)
+        raise MalformedRecord(f"commit: {name} must be lists")
+    numbers = tuple(integer_of(number, f"commit: {name}", high=below - 1) for number in entry)
     if list(numbers) != sorted(set(numbers)):
-        raise MalformedRecord("commit: withdrawn must be sorted, each once")
+        raise MalformedRecord(f"commit: {name} must be sorted, each once")
     return numbers
 
 

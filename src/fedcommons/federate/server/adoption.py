@@ -14,6 +14,7 @@ from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.server.exchange import MOST_AHEAD
 from fedcommons.federate.server.federation import ServerFederation
+from fedcommons.federate.server.quarantine import Offence
 
 logger = shown.logger(__name__)
 
@@ -23,7 +24,7 @@ def adopt(federation: ServerFederation, leaving: Sequence[str], *, needed: bool)
 
     Where a new exchange follows, no commit is `needed`, and nothing is an error.
     """
-    own, reported = federation.commit_or_none, federation.meeting.commits
+    own, reported = federation.commit_or_none, _believed(federation)
     newest = newest_of(reported)
     pending = federation.unfinished.epoch.number if federation.unfinished else 0
     # An exchange that is later than what sites report can be gone on with.
@@ -40,24 +41,33 @@ def adopt(federation: ServerFederation, leaving: Sequence[str], *, needed: bool)
             logger.warning("%s", error)
             return
         _give_up_what_was_lost(federation, newest, there.seen)
-    elif not is_later(newest, own, reported, set(federation.meeting.here)):
-        by = {identity for identity, commit in reported.items() if commit == newest}
-        logger.warning(
-            "commit %s, which %s report, is not adopted: it does not follow from the server's",
-            newest.order,
-            there.listed(by),
-        )
-        return
+    else:
+        here = set(federation.meeting.here)
+        while newest is not None and not is_later(newest, own, reported, here):
+            by = {identity for identity, commit in reported.items() if commit == newest}
+            logger.warning(
+                "commit %s, which %s report, is not adopted: it does not follow from the server's",
+                newest.order,
+                there.listed(by),
+            )
+            reported = {i: commit for i, commit in reported.items() if i not in by}
+            newest = newest_of({i: c for i, c in reported.items() if c.order > own.order})
+        if newest is None:
+            return
     logger.warning("adopting commit %s, which sites report", newest.order)
     federation.record(newest)
 
 
 def _witnesses(federation: ServerFederation, leaving: Sequence[str]) -> Witnesses:
     meeting = federation.meeting
-    offers = {identity: offer.checked() for identity, offer in meeting.offers.items()}
+    offers = {
+        identity: offer.checked()
+        for identity, offer in meeting.offers.items()
+        if identity not in federation.quarantine
+    }
     return Witnesses(
         names={identity: offer.site for identity, offer in offers.items()},
-        reported=meeting.commits,
+        reported={i: commit for i, commit in meeting.commits.items() if i in offers},
         seen={identity: offer.highest_epoch for identity, offer in offers.items()},
         withdrew=meeting.withdrew,
         leaving=set(leaving),
@@ -74,6 +84,33 @@ def _give_up_what_was_lost(
         federation.give_up(last)
 
 
+def _believed(federation: ServerFederation) -> dict[str, Commit]:
+    """What sites report, by identity, but for those that are quarantined.
+
+    Without a commit of the server's own, a few whose stores are of another federation of the same
+    name are quarantined here: no member of what they report is among those that most are under.
+    """
+    quarantine, meeting = federation.quarantine, federation.meeting
+    reported = {i: commit for i, commit in meeting.commits.items() if i not in quarantine}
+    if federation.commit_or_none is not None:
+        return reported
+    for identity, commit in list(reported.items()):
+        members = {member.identity for member in commit.members}
+        strangers = set(reported) - members
+        if 2 * len(strangers) > len(reported):
+            site = meeting.offers[identity].checked().site
+            quarantine.put(
+                identity,
+                site,
+                Offence(
+                    f"its store is under commit {commit.order} of another federation that is "
+                    f"called {commit.federation!r}, too"
+                ),
+            )
+            del reported[identity]
+    return reported
+
+
 def newest_of(reported: Mapping[str, Commit]) -> Commit | None:
     """The newest commit that sites, by identity, report."""
     return max(reported.values(), key=lambda commit: commit.order, default=None)
@@ -81,7 +118,7 @@ def newest_of(reported: Mapping[str, Commit]) -> Commit | None:
 
 def is_later(newest: Commit, own: Commit, reported: Mapping[str, Commit], here: Set[str]) -> bool:
     """Whether a commit comes after the server's own: most members that are there must say so."""
-    members = {member.identity for member in own.members_present} & here
+    members = {member.identity for member in own.members_active} & here
     if newest.epoch == own.epoch:
         under = sum(reported.get(identity) == newest for identity in members)
         return 2 * under > len(members) and newest.may_follow(own)

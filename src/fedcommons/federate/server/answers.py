@@ -24,8 +24,9 @@ from fedcommons.federate.server.deadlines import Deadline
 from fedcommons.federate.server.federation import ServerFederation
 from fedcommons.federate.server.joining import Newcomers
 from fedcommons.federate.server.link import NO_ANSWER, TOO_LATE, Link, Node, Question, Reply
+from fedcommons.federate.server.quarantine import Offence
 from fedcommons.federate.server.training_folder import TrainingFolder
-from fedcommons.federate.server.withdrawals import Dismissals
+from fedcommons.federate.server.withdrawals import Dismissals, Unasked
 from fedcommons.methods import Method
 
 logger = shown.logger(__name__)
@@ -33,6 +34,9 @@ logger = shown.logger(__name__)
 Parts = list[npt.NDArray[Any]]
 
 LARGEST_OWNER_SHARE = 1e6
+QUARANTINED = "quarantined"
+WITHDREW = "withdrew examples"
+NOT_ITS_FAULT = {WITHDREW, "unknown sender"}
 ADVICE = {
     "DataChanged": ": its data changed since the exchange, reshare = true takes them in",
     "StoreIsOlder": ": its store is older than a withdrawal that it made, from a backup perhaps; "
@@ -55,12 +59,16 @@ class RoundAnswers:
         rows: where each answer lies; None where there is none.
         outcomes: what became of each site, in a word or two.
         taken_back: what sites withdrew; those that withdrew everything are in `left`.
+        bad: why replies could not count that came, though nobody withdrew anything.
+        offenders: who is to be quarantined at once.
     """
 
     rows: list[Row | None]
     outcomes: list[str]
     taken_back: dict[int, Withdrawn] = field(default_factory=dict)
     left: set[int] = field(default_factory=set)
+    bad: dict[int, str] = field(default_factory=dict)
+    offenders: dict[int, Offence] = field(default_factory=dict)
 
     @property
     def answered(self) -> BoolArray:
@@ -73,6 +81,8 @@ class RoundAnswers:
     def outdated(self) -> RoundAnswers:
         """The same without the answers: the commit that they were given under has been replaced."""
         outcomes = ["outdated" if what == "answered" else what for what in self.outcomes]
+        for place in self.offenders:
+            outcomes[place] = QUARANTINED
         return RoundAnswers([None] * len(self.rows), outcomes)
 
 
@@ -92,6 +102,7 @@ class AnswerCollector:
         self.method, self.deadline, self.config = method, deadline, config
         self._coverage = Coverage()
         self._dismissals = Dismissals(federation)
+        self._unasked = Unasked(federation, link)
         self.newcomers = Newcomers(federation)
 
     @property
@@ -110,7 +121,7 @@ class AnswerCollector:
             taken_back = withdrawals.reported(fields, self.commit, place)
             if taken_back is not None:
                 found.taken_back[place] = taken_back
-                raise AnswerRefused("withdrew examples")
+                raise AnswerRefused(WITHDREW)
             coverage = _number(fields["coverage"], low=0, high=self.commit.n_examples)
             if reply.answer is None:
                 raise AnswerRefused("malformed")
@@ -120,7 +131,8 @@ class AnswerCollector:
             return parts
 
         found = self._ask(model, round_number, "answer", asked, take)
-        self._coverage.check(self.commit)
+        found.offenders |= self._coverage.offenders(self.commit)
+        found.taken_back |= self._unasked.withdrawn
         return found
 
     def _parts(self, answer: NamedArrays) -> Parts:
@@ -133,7 +145,7 @@ class AnswerCollector:
 
     def owner_shares(self, model: NamedArrays) -> list[float]:
         """Each owner's best w at this model; an owner that is not there splits equally."""
-        present = np.array(self.commit.present)
+        present = np.array(self.commit.active)
         shares = [1 / (self.commit.copies + 1)] * len(present)
 
         def take(_found: RoundAnswers, place: int, reply: Reply) -> None:
@@ -164,9 +176,17 @@ class AnswerCollector:
         places = np.flatnonzero(asked).tolist()
         self._await_somebody([members[place].identity for place in places], seconds)
         self._dismissals.tell(self.link, seconds=seconds)
+        self._unasked.listen(
+            lambda place: self._question(place, model, round_number, "report", {}),
+            round_number,
+            seconds=seconds,
+        )
         found = RoundAnswers(
             [None] * len(members),
-            ["answered" if one else "not asked" for one in asked],
+            [
+                QUARANTINED if i in self.commit.quarantined else "answered" if one else "not asked"
+                for i, one in enumerate(asked)
+            ],
             left={i for i, m in enumerate(members) if m.identity in meeting.withdrew},
         )
         place_of: dict[Node, int] = {}
@@ -193,8 +213,11 @@ class AnswerCollector:
                 parts = take(found, place, reply)
             except AnswerRefused as refusal:
                 found.refuse(place, members[place].site, str(refusal))
+                if str(refusal) not in NOT_ITS_FAULT:
+                    found.bad[place] = str(refusal)
             except Exception:  # whatever a site sends, the round goes on
                 found.refuse(place, members[place].site, "malformed")
+                found.bad[place] = "malformed"
             if parts is not None:  # what fails now is the server's own disk
                 found.rows[place] = self.folder.answers.put(parts)
             return None
@@ -256,7 +279,7 @@ class AnswerCollector:
             fields["receipt-examples"] = [r.examples for r in receipts]
             fields["receipt-signatures"] = [r.signature for r in receipts]
         config = {**self.config, "server-round": round_number}
-        return Question(fields, model=model, config=config)
+        return Question(fields, model=None if task == "report" else model, config=config)
 
     def _checked(self, reply: Reply, place: int, round_number: int) -> Mapping[str, Any]:
         """The fields of a reply to this question, from this site, under this commit."""

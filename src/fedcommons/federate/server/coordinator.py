@@ -15,6 +15,7 @@ from fedcommons.federate.server import exchange, withdrawals
 from fedcommons.federate.server.adoption import adopt
 from fedcommons.federate.server.federation import ServerFederation
 from fedcommons.federate.server.link import Link
+from fedcommons.federate.server.quarantine import enforced
 from fedcommons.federate.server.strangers import point_out_strangers
 
 logger = shown.logger(__name__)
@@ -79,6 +80,9 @@ def share(
     try:
         _find_a_commit(us, link, wanted, check_room)
         withdrawals.let_go(us, wanted.leave)
+        commit = enforced(us.quarantine, us.commit)
+        if commit is not us.commit:
+            us.record(commit)
         point_out_strangers(us)
     except BaseException:
         us.close()

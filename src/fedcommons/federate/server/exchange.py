@@ -14,9 +14,12 @@ from fedcommons.federate.protocol.records import Epoch, Offer, SignedOffer
 from fedcommons.federate.server.delivery import Delivery
 from fedcommons.federate.server.federation import ServerFederation
 from fedcommons.federate.server.link import Link
+from fedcommons.federate.server.quarantine import Offence
 from fedcommons.federate.server.state import Exchange
 
 logger = shown.logger(__name__)
+
+Candidate = tuple[Offer, SignedOffer]
 
 MOST_AHEAD = 1_000_000  # epochs that a site may have seen and the others not
 
@@ -28,11 +31,13 @@ def begin(
 
     Those that are `leaving`, by name, have no part in it.
     """
-    sites = _that_fit(_with_a_key(federation, leaving), copies)
-    offers = [offer for offer, _ in sites]
+    sites = _with_a_key(federation, leaving)
+    sites = _but_offenders(federation, sites, _of_another_name(federation, sites))
+    sites = _but_offenders(federation, sites, _of_wild_epochs(federation, sites))
+    sites = _that_fit(sites, copies)
     epoch = Epoch(
         federation.name,
-        _next_number(federation, {offer.site: offer.highest_epoch for offer in offers}),
+        max(_own_numbers(federation) + [offer.highest_epoch for offer, _ in sites]) + 1,
         secrets.randbits(62) if seed is None else seed,
         copies,
         tuple(signed for _, signed in sites),
@@ -42,24 +47,51 @@ def begin(
     return exchange
 
 
-def _with_a_key(
-    federation: ServerFederation, leaving: Sequence[str]
-) -> list[tuple[Offer, SignedOffer]]:
+def _with_a_key(federation: ServerFederation, leaving: Sequence[str]) -> list[Candidate]:
     """The offers that name a key to seal to, in the order of the sites' names."""
     signed = [federation.meeting.offers[identity] for identity in federation.meeting.here]
     pairs = [(one.checked(), one) for one in signed]
-    sites = [pair for pair in pairs if pair[0].key and pair[0].site not in leaving]
-    sites.sort(key=lambda pair: pair[0].site)
-    names = [offer.site for offer, _ in sites]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise FederationError(f"each site must have a name of its own, got {twice} twice")
+    sites = [
+        (offer, one)
+        for offer, one in pairs
+        if offer.key and offer.site not in leaving and offer.identity not in federation.quarantine
+    ]
+    sites.sort(key=lambda pair: (pair[0].site, pair[0].identity))
     return sites
 
 
-def _that_fit(
-    sites: list[tuple[Offer, SignedOffer]], copies: int
-) -> list[tuple[Offer, SignedOffer]]:
+def _but_offenders(
+    federation: ServerFederation, sites: list[Candidate], offenders: Mapping[str, Offence]
+) -> list[Candidate]:
+    """Those that did nothing; the offenders, by identity, are quarantined."""
+    for offer, _ in sites:
+        if offer.identity in offenders:
+            federation.quarantine.put(offer.identity, offer.site, offenders[offer.identity])
+    return [(offer, signed) for offer, signed in sites if offer.identity not in offenders]
+
+
+def _of_another_name(
+    federation: ServerFederation, sites: Sequence[Candidate]
+) -> dict[str, Offence]:
+    """Who comes under the name of another site: with another key than the member of that name.
+
+    Where nobody is known by that name yet, the server cannot say whose it is: the operator can.
+    """
+    commit = federation.commit_or_none
+    member = {m.site: m.identity for m in commit.members_present} if commit else {}
+    bearers: dict[str, list[str]] = {}
+    for offer, _ in sites:
+        bearers.setdefault(offer.site, []).append(offer.identity)
+    return {
+        identity: Offence(f"another site is called {site!r} as well")
+        for site, identities in bearers.items()
+        if len(identities) > 1
+        for identity in identities
+        if member.get(site) != identity
+    }
+
+
+def _that_fit(sites: list[Candidate], copies: int) -> list[Candidate]:
     """Those whose examples have the layout that most have; they must be enough for the copies."""
     layout = usual(offer for offer, _ in sites)
     unfit = {offer.site: why for offer, _ in sites if (why := misfit(offer, *layout))}
@@ -74,19 +106,25 @@ def _that_fit(
     return fit
 
 
-def _next_number(federation: ServerFederation, claims: Mapping[str, int]) -> int:
-    """An epoch above all that sites have seen; a claim far above the others' is refused."""
+def _own_numbers(federation: ServerFederation) -> list[int]:
+    """Of the epochs that the server knows."""
     commit, exchange = federation.commit_or_none, federation.exchange
-    own = [commit.number] if commit else []
-    own += [exchange.epoch.number] if exchange else []
-    usual = max([*own, sorted(claims.values())[(len(claims) - 1) // 2]])
-    for site, claim in claims.items():
-        if claim > usual + MOST_AHEAD:
-            raise FederationError(
-                f"{site} says that it has seen epoch {claim}, the others {usual}: find out "
-                "what happened to its store; the exchange can be made without it"
-            )
-    return max([*own, *claims.values()]) + 1
+    found = [commit.number] if commit else []
+    return found + ([exchange.epoch.number] if exchange else [])
+
+
+def _of_wild_epochs(federation: ServerFederation, sites: Sequence[Candidate]) -> dict[str, Offence]:
+    """Who says that it has seen far more epochs than the others: numbers would run out."""
+    claims = sorted(offer.highest_epoch for offer, _ in sites)
+    usual = max(_own_numbers(federation) + claims[: (len(claims) + 1) // 2][-1:], default=0)
+    return {
+        offer.identity: Offence(
+            f"it says that it has seen epoch {offer.highest_epoch}, the others {usual}: find out "
+            "what happened to its store"
+        )
+        for offer, _ in sites
+        if offer.highest_epoch > usual + MOST_AHEAD
+    }
 
 
 def deliver(

@@ -9,6 +9,7 @@ from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.receipts import Receipt
 from fedcommons.federate.server.meeting import Meeting
+from fedcommons.federate.server.quarantine import Quarantine
 from fedcommons.federate.server.state import Exchange, ServerState
 
 logger = shown.logger(__name__)
@@ -23,6 +24,7 @@ class ServerFederation:
         self.leaving: frozenset[str] = frozenset()  # names of sites that left for good
         self.state = ServerState(state_dir)
         try:
+            self.quarantine = Quarantine(self.state.folder)
             self.commit_or_none = self.state.commit()
             self.exchange = self.state.exchange()
             self.meeting.committed = self.commit_or_none

@@ -82,6 +82,11 @@ def _without_epochs(folder: Path) -> Path:
     return folder
 
 
+def _with_quarantine(folder: Path) -> Path:
+    """State-dir 2 -> 3: there may be a quarantine.json, and commits may name who is in it."""
+    return folder
+
+
 def _with_moments(saved: SavedTraining) -> SavedTraining:
     """Checkpoint 0 -> 1: it has the server optimizer's moments; there were none before."""
     moments = np.zeros((0, len(saved.arrays["model"])))
@@ -104,5 +109,5 @@ def _with_files_beside_it(saved: SavedTraining) -> SavedTraining:
     return SavedTraining(notes, arrays, rounds, answers)
 
 
-STATE_DIR = Format("state-dir", upgrades=(_with_a_number, _without_epochs))
+STATE_DIR = Format("state-dir", upgrades=(_with_a_number, _without_epochs, _with_quarantine))
 CHECKPOINT = Format("checkpoint", upgrades=(_with_moments, _with_files_beside_it))

@@ -84,11 +84,13 @@ def waiting_sites(federation: ServerFederation) -> list[Offer]:
     """The connected sites that could be taken in, by name."""
     commit, meeting = federation.commit, federation.meeting
     names = {member.site for member in commit.members}
+    quarantine = federation.quarantine
     known = {member.identity for member in commit.members}
     offers = [
         offer
         for identity in meeting.here
         if identity not in known
+        and identity not in quarantine
         and (offer := meeting.offers[identity].checked()).site not in names
         and offer.site not in federation.leaving
         and offer.n_examples

@@ -39,6 +39,7 @@ def describe(commit: Commit, settings: Settings, config: Mapping[str, Any]) -> d
                 "examples": member.n_examples,
                 "shareable": member.n_shareable,
                 "present": commit.present[i],
+                "quarantined": i in commit.quarantined,
             }
             for i, member in enumerate(commit.members)
         ],

@@ -83,7 +83,7 @@ def silent_rounds(note: RoundNote, before: int) -> int:
     outcomes = {site.outcome for site in note.sites}
     if outcomes & HEARD:
         return 0
-    return before + bool(outcomes - {"not asked"})
+    return before + bool(outcomes - {"not asked", "quarantined"})
 
 
 def log_round(note: RoundNote, num_rounds: int) -> None:

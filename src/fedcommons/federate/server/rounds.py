@@ -18,6 +18,7 @@ from fedcommons.federate.server.answer_files import AnswerFiles, Row
 from fedcommons.federate.server.answers import AnswerCollector, RoundAnswers
 from fedcommons.federate.server.code_choice import straggler_prob
 from fedcommons.federate.server.federation import ServerFederation
+from fedcommons.federate.server.offences import Offences
 from fedcommons.federate.server.round_notes import RoundNote, SiteNote
 from fedcommons.federate.server.settings import Settings
 from fedcommons.federate.server.training_state import TrainingState
@@ -25,7 +26,7 @@ from fedcommons.optimizers import OPTIMIZERS, USUAL
 
 logger = shown.logger(__name__)
 
-MOST_REPEATS = 3  # of a round in which examples are withdrawn
+MOST_REPEATS = 5  # of a round in which examples are withdrawn, or sites quarantined
 
 
 class Rounds:
@@ -37,6 +38,7 @@ class Rounds:
         self.federation, self.settings, self.collector = federation, settings, collector
         self.estimator = ESTIMATORS[settings.method.estimator]
         self.optimizer = OPTIMIZERS[settings.method.server_optimizer]
+        self.offences = Offences()
 
     @property
     def commit(self) -> Commit:
@@ -55,14 +57,14 @@ class Rounds:
 
         Their answers are not used; but what was withdrawn, or left, is deleted.
         """
-        self._ask(state, state.round, np.array(self.commit.present))
+        self._ask(state, state.round, np.array(self.commit.active))
 
     def warm_up(self, state: TrainingState) -> None:
         """Memory from everybody's answer, at the initial model or after a new exchange.
 
         What is remembered of those who are missing stays as it is, nothing at first.
         """
-        everybody = np.array(self.commit.present)
+        everybody = np.array(self.commit.active)
         found = self._ask(state, 0, everybody)
         if not found.answered.any():
             raise FederationError(
@@ -85,7 +87,7 @@ class Rounds:
         if asked is None:
             asked = np.ones(len(self.commit.members), np.bool_)
         found = self._ask(state, t + 1, asked)
-        commit, present = self.commit, np.array(self.commit.present)
+        commit, present = self.commit, np.array(self.commit.active)
         p = straggler_prob(self.settings, commit, state.reliability)  # of past rounds
         # If nobody answers who was asked, the server is alone: the model stays as it is, whatever
         # is remembered, and nothing is learnt of any site.
@@ -117,9 +119,12 @@ class Rounds:
         for _ in range(1 + MOST_REPEATS):
             if not self.commit.n_examples:
                 raise FederationError("nothing is left to train on: all examples were withdrawn")
-            present = np.array(self.commit.present)
-            found = self.collector.answers(state.model, round_number, asked & present)
-            is_new = withdrawals.commit_without(self.federation, found.taken_back, found.left)
+            active = np.array(self.commit.active)
+            found = self.collector.answers(state.model, round_number, asked & active)
+            found.offenders |= self.offences.hear(self.commit, found, round_number)
+            is_new = withdrawals.commit_without(
+                self.federation, found.taken_back, found.left, found.offenders
+            )
             state.come_to(self.commit, self.federation.state)
             if not is_new:
                 break
@@ -135,7 +140,7 @@ class Rounds:
     def _step(self, state: TrainingState, found: RoundAnswers, p: FloatArray) -> None:
         """Move the model along the estimate."""
         t, members = state.round, self.commit.members
-        here = np.flatnonzero(self.commit.present)
+        here = np.flatnonzero(self.commit.active)
         memory = None
         if state.memory is not None:
             memory = [state.memory.get(members[place].identity) for place in here]

@@ -172,4 +172,5 @@ class Training:
         state.save(folder, self.commit, self.settings, self._about())
 
     def _about(self) -> dict[str, Any]:
-        return results.describe(self.commit, self.settings, self.config)
+        about = results.describe(self.commit, self.settings, self.config)
+        return {**about, "quarantine": self.federation.quarantine.listed()}

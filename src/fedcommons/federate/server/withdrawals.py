@@ -7,7 +7,8 @@ withdrew everything; the operator names sites that left for good.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,16 @@ import numpy as np
 from fedcommons import shown
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.commits import Commit
-from fedcommons.federate.protocol.refusals import AnswerRefused
+from fedcommons.federate.protocol.refusals import AnswerRefused, CommitUnknown
 from fedcommons.federate.protocol.withdrawals import Withdrawn
+from fedcommons.federate.server.asking import OpenQuestions
 from fedcommons.federate.server.federation import ServerFederation
 from fedcommons.federate.server.link import Link, Question
+from fedcommons.federate.server.quarantine import Offence, with_offenders
 
 logger = shown.logger(__name__)
+
+ROUNDS_BETWEEN = 10  # commits for what was withdrawn by those who are set aside
 
 
 # Sites that leave for good
@@ -74,6 +79,48 @@ class Dismissals:
             self._told.add(identity)
 
 
+class Unasked:
+    """Hears what members withdraw that are quarantined: that is their right all the same.
+
+    They are told of the commit and asked for nothing else, and nobody waits for what they reply.
+    """
+
+    def __init__(self, federation: ServerFederation, link: Link) -> None:
+        self.federation = federation
+        self.withdrawn: dict[int, Withdrawn] = {}  # by place, of this commit
+        self._sent = OpenQuestions(link, "train")
+
+    def listen(
+        self, question: Callable[[int], Question], round_number: int, *, seconds: float
+    ) -> None:
+        """Note what came since, and ask those again who have replied; `question` is by place.
+
+        What is set aside anyway leaves with a commit in every tenth round: nobody trains on it.
+        """
+        commit, meeting = self.federation.commit, self.federation.meeting
+        places = [place for place in commit.quarantined if commit.present[place]]
+        node_of = {place: meeting.node(commit.members[place].identity) for place in places}
+        place_of = {node: place for place, node in node_of.items() if node is not None}
+        self.withdrawn = {}
+        for node, reply in self._sent.pull():
+            place = place_of.get(node)
+            if place is None:
+                continue
+            identity, fields = commit.members[place].identity, reply.fields
+            if reply.failure == CommitUnknown.__name__:
+                meeting.commits.pop(identity, None)
+            if reply.sender != node or fields.get("digest") != commit.digest:
+                continue
+            meeting.commits[identity] = commit
+            if place in commit.set_aside and round_number % ROUNDS_BETWEEN:
+                continue
+            with contextlib.suppress(Exception):  # whatever a site sends, the round goes on
+                if (found := reported(fields, commit, place)) is not None:
+                    self.withdrawn[place] = found
+        free = [node for node in place_of if node not in self._sent.waiting.values()]
+        self._sent.push({node: question(place_of[node]) for node in free}, seconds=seconds)
+
+
 # Examples that owners withdraw
 
 
@@ -91,9 +138,12 @@ def reported(fields: Mapping[str, Any], commit: Commit, place: int) -> Withdrawn
 
 
 def commit_without(
-    federation: ServerFederation, taken_back: Mapping[int, Withdrawn], left: set[int]
+    federation: ServerFederation,
+    taken_back: Mapping[int, Withdrawn],
+    left: set[int],
+    offenders: Mapping[int, Offence],
 ) -> bool:
-    """Commit anew without what sites took back and without those that left, all by place.
+    """Commit anew without what sites took back, those that left and the offenders, by place.
 
     Returns whether there was anything new in it.
     """
@@ -103,10 +153,11 @@ def commit_without(
     for place in sorted(left):
         if commit.present[place]:
             commit = commit.without(place)
+    commit = with_offenders(federation.quarantine, commit, offenders)
     is_new = commit.order != federation.commit.order
     if is_new:
         federation.record(commit)
-        logger.info("examples were withdrawn: commit %s, %d left", commit.order, commit.n_examples)
+        logger.info("commit %s: %d examples are left", commit.order, commit.n_examples)
     return is_new
 
 
@@ -160,4 +211,8 @@ def holders_of_what_left(before: Commit, after: Commit) -> set[int]:
         if gone or after.withdrawn_private[place] > before.withdrawn_private[place]:
             drawn = before.draw.recipients_of(place, np.array(gone, np.int64))
             found |= {place} | (recipients & set(drawn.ravel().tolist()))
+        if place in after.quarantined and place not in before.quarantined:
+            found.add(place)
+        if place in after.set_aside and place not in before.set_aside:
+            found |= {place} | recipients
     return found

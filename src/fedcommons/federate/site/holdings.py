@@ -12,6 +12,8 @@ import numpy as np
 
 from fedcommons import coding
 from fedcommons.checks import BoolArray, FloatArray, IntArray
+from fedcommons.coding import CODES
+from fedcommons.federate.protocol import holders
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.placement import Placement
 
@@ -45,26 +47,11 @@ class Holdings:
 
 def holdings_of(commit: Commit, me: int, own: IntArray) -> Holdings:
     """What the site at place `me` holds; `own` are the share numbers of its live rows, or -1."""
-    N = len(commit.members)
-    delivered = np.zeros((N, N), np.bool_)
-    if commit.pairs:
-        delivered[tuple(np.array(commit.pairs).T)] = True
     senders = []
-    for sender in np.flatnonzero(delivered[:, me]).tolist():
+    for sender in np.flatnonzero(holders.delivered(commit)[:, me]).tolist():
         numbers = commit.draw.assigned(sender, me)
         senders.append((sender, numbers[~np.isin(numbers, commit.withdrawn[sender])]))
-    owners = [np.full(len(own), me), *(np.full(len(n), s) for s, n in senders)]
-    columns, recipients, first = [], [], 0
-    for sender, numbers in [(me, own), *senders]:
-        shared = np.flatnonzero(numbers >= 0)
-        places = commit.draw.recipients_of(sender, numbers[shared])
-        row, which = np.nonzero(delivered[sender][places])
-        columns.append(first + shared[row])
-        recipients.append(places[row, which])
-        first += len(numbers)
-    placement = Placement.from_copies(
-        np.concatenate(owners), np.concatenate(columns), np.concatenate(recipients), n_clients=N
-    )
+    placement, without_owner = holders.placement_of(commit, [(me, own), *senders])
     shares = coding.shares_of(
         me,
         commit.code,
@@ -72,4 +59,6 @@ def holdings_of(commit: Commit, me: int, own: IntArray) -> Holdings:
         straggler_prob=commit.straggler_prob,
         owner_share=commit.owner_share,
     )
+    if CODES[commit.code].needs_owner_share:
+        shares = np.where(without_owner, 1 / placement.holder_counts, shares)
     return Holdings(own, tuple(senders), placement, shares)

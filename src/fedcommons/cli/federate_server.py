@@ -1,0 +1,53 @@
+"""`fedcommons federate quarantine`: what the server's operator decides of sites."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedcommons.cli import screen
+from fedcommons.cli.extras import need_flower
+from fedcommons.cli.options import AsJson
+from fedcommons.errors import ArgumentError
+
+StateDir = Annotated[Path, typer.Argument(help="The server's folder, the run config's state-dir.")]
+
+
+def quarantine(
+    state_dir: StateDir,
+    lift: Annotated[
+        str, typer.Option(help="A site that may take part again: its name, or its key's beginning.")
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """List the sites that are left out, with what they did; or lift one site's quarantine.
+
+    A claim that is held back is approved by lifting it. Between two runs of
+    the server: it holds its folder while it runs.
+
+    Example: fedcommons federate quarantine /srv/federation --lift hospital-b
+    """
+    need_flower()
+    from fedcommons.federate.server import quarantine as quarantines
+
+    folder = state_dir.resolve()
+    if not (folder / "format.json").exists():
+        raise ArgumentError(f"state-dir must be a server's folder, got {state_dir}")
+    if lift:
+        entry = quarantines.lift(folder, lift)
+        said = f"{entry.site} takes part again from the next run on"
+        if as_json:
+            screen.say_json({"lifted": entry.site, "identity": entry.identity})
+        else:
+            screen.say(said)
+        return
+    found = quarantines.Quarantine(folder).listed()
+    if as_json:
+        screen.say_json({"quarantined": found})
+        return
+    if not found:
+        screen.say("no site is in quarantine")
+    for one in found:
+        screen.say(f"{one['site']:16} {one['identity'][:8]}  since {one['since']}: {one['why']}")

@@ -1,0 +1,111 @@
+"""Who holds which example under a commit, as sites and the server work it out.
+
+A code looks at the holders of one example at a time, so each party does this for as many examples
+as it needs. Who is quarantined holds nothing: an example of such an owner counts as the first
+remaining holder's, and all its holders share it equally, since no owner is there to be corrected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from fedcommons import coding
+from fedcommons.checks import BoolArray, FloatArray, IntArray
+from fedcommons.coding import CODES
+from fedcommons.federate.protocol.commits import Commit
+from fedcommons.federate.protocol.draw import BLOCK
+from fedcommons.placement import Placement
+
+
+def delivered(commit: Commit) -> BoolArray:
+    """(N, N) which deliveries count, by sender and recipient."""
+    N = len(commit.members)
+    found = np.zeros((N, N), np.bool_)
+    if commit.pairs:
+        found[tuple(np.array(commit.pairs).T)] = True
+    found[:, list(commit.quarantined)] = False
+    found[list(commit.set_aside)] = False
+    return found
+
+
+def placement_of(
+    commit: Commit, parts: Sequence[tuple[int, IntArray]]
+) -> tuple[Placement, BoolArray]:
+    """Who holds these examples, and which of them have an owner that is not asked.
+
+    Args:
+        parts: (owner, its share numbers), -1 for an example that is not shareable. Of an owner
+            that is not asked only those that somebody else holds.
+    """
+    counts = delivered(commit)
+    owners = [np.full(len(numbers), place) for place, numbers in parts]
+    columns, recipients, first = [], [], 0
+    for (place, numbers), owner in zip(parts, owners, strict=True):
+        shared = np.flatnonzero(numbers >= 0)
+        places = commit.draw.recipients_of(place, numbers[shared])
+        row, which = np.nonzero(counts[place][places])
+        holder = places[row, which]
+        if not commit.active[place]:
+            leads = np.diff(row, prepend=-1) != 0
+            owner[shared[row[leads]]] = holder[leads]
+            row, holder = row[~leads], holder[~leads]
+        columns.append(first + shared[row])
+        recipients.append(holder)
+        first += len(numbers)
+    placement = Placement.from_copies(
+        np.concatenate(owners),
+        np.concatenate(columns),
+        np.concatenate(recipients),
+        n_clients=len(commit.members),
+    )
+    without_owner = np.concatenate(
+        [np.full(len(numbers), not commit.active[place]) for place, numbers in parts]
+    )
+    return placement, without_owner
+
+
+@lru_cache(maxsize=4)
+def held_by_each(commit_record: bytes) -> tuple[FloatArray, FloatArray]:
+    """What each member holds under the commit of this record: (N,), (N,).
+
+    The sum of 1/d_j over its examples, and the sum of the sizes of its shares.
+    """
+    commit = Commit.decode(commit_record)
+    counts = delivered(commit)
+    coverage = np.zeros(len(commit.members))
+    for place, member in enumerate(commit.members):
+        if commit.active[place]:
+            coverage[place] = member.n_private - commit.withdrawn_private[place]
+    weight = coverage.copy()
+    for place, member in enumerate(commit.members):
+        gone = np.array(commit.withdrawn[place], np.int64)
+        if not commit.present[place]:
+            continue
+        for start in range(0, member.n_shareable, BLOCK):
+            numbers = np.arange(start, min(start + BLOCK, member.n_shareable))
+            numbers = numbers[~np.isin(numbers, gone)]
+            if not commit.active[place]:
+                places = commit.draw.recipients_of(place, numbers)
+                numbers = numbers[counts[place][places].any(axis=1)]
+            if len(numbers):
+                more, heavier = _of_block(commit, place, numbers)
+                coverage += more
+                weight += heavier
+    return coverage, weight
+
+
+def _of_block(commit: Commit, owner: int, numbers: IntArray) -> tuple[FloatArray, FloatArray]:
+    placement, without_owner = placement_of(commit, [(owner, numbers)])
+    equal = np.asarray(placement.holdings() @ (1 / placement.holder_counts), np.float64)
+    if without_owner.any() and CODES[commit.code].needs_owner_share:
+        return equal, equal
+    shares = coding.by_name(
+        commit.code,
+        placement,
+        straggler_prob=commit.straggler_prob,
+        owner_share=commit.owner_share,
+    )
+    return equal, np.asarray(abs(shares).sum(axis=1), np.float64).ravel()
