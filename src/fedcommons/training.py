@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
@@ -70,10 +71,11 @@ def train(
     first = task.answers(params, shares) if warm else None
     state = estimators.start(estimator, shares.shape[0], len(params), warm=first)
     moments, M = optimizer.start(params.shape), shares.shape[1]
+    W = np.asarray(shares.sum(axis=1)).ravel()
     for t in range(len(answered)):
         answers, remembered = task.answers(params, shares), state
         estimate, state = estimators.estimate(
-            estimator, state, answers, answered[t], straggler_prob
+            estimator, state, answers, answered[t], straggler_prob, weights=W
         )
         direction, moments = optimizer.direction(moments, estimate, M, constants)
         params = params - learning_rate * decay**t / M * direction

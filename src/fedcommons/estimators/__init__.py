@@ -17,6 +17,7 @@ from fedcommons.estimators.coded_sum import coded_sum
 from fedcommons.estimators.estimator import Arrivals, Estimator, SecondMoment, Weights
 from fedcommons.estimators.memory import memory
 from fedcommons.estimators.responder_average import responder_average
+from fedcommons.estimators.trimmed_mean import trimmed_mean
 from fedcommons.estimators.wait_for_all import wait_for_all
 from fedcommons.registry import Registry
 
@@ -27,14 +28,20 @@ __all__ = [
     "SecondMoment",
     "Weights",
     "coded_sum",
+    "combined",
     "estimate",
     "memory",
     "responder_average",
     "start",
+    "trimmed_mean",
     "wait_for_all",
 ]
 
-ESTIMATORS = Registry("estimator", Estimator, (coded_sum, memory, responder_average, wait_for_all))
+ESTIMATORS = Registry(
+    "estimator",
+    Estimator,
+    (coded_sum, memory, responder_average, wait_for_all, trimmed_mean),
+)
 
 
 def start(
@@ -59,6 +66,8 @@ def estimate(
     answers: npt.ArrayLike,
     answered: npt.ArrayLike,
     straggler_prob: npt.ArrayLike,
+    *,
+    weights: npt.ArrayLike | None = None,
 ) -> tuple[FloatArray, FloatArray | None]:
     """One round: the estimate of the full gradient, and the state for the next round.
 
@@ -68,6 +77,7 @@ def estimate(
             anything, NaN too.
         answered: (N,) who answered.
         straggler_prob: p for all clients or p_i for each, known or estimated from past rounds.
+        weights: (N,) W_i, the sum of each client's shares, which an estimator with `combine` needs.
 
     Returns:
         The estimate, shape (P,), and the new state.
@@ -80,21 +90,42 @@ def estimate(
             f"got dtype {answers.dtype}, shape {answers.shape}"
         )
     arrivals = Arrivals.now_or_never(checks.mask("answered", answered, len(answers)))
-    weights = estimator.weigh(arrivals, checks.straggler_prob(straggler_prob, len(answers)))
-    used = weights.fresh != 0
+    used_as = estimator.weigh(arrivals, checks.straggler_prob(straggler_prob, len(answers)))
+    used = used_as.fresh != 0
     _check_answers(answers, used)
-    total = weights.fresh[used] @ answers[used]
+    if estimator.combine is not None:
+        return combined(estimator, answers, used, weights), None
+    total = used_as.fresh[used] @ answers[used]
     if not estimator.remembers:
         return total, None
     if state is None:
         raise ArgumentError(f"state must have the answers' shape {answers.shape}, got None")
     state = checks.finite("state", state, shape=answers.shape)
-    total = total + weights.remembered @ state
+    total = total + used_as.remembered @ state
     if estimator.moves is None:
         return total, np.where(arrivals.on_time[:, None], answers, state)
     rate = estimator.moves(arrivals)
     step = np.where(rate[:, None] != 0, answers - state, 0)
     return total, state + rate[:, None] * step
+
+
+def combined(
+    estimator: Estimator,
+    answers: npt.NDArray[np.floating],
+    used: BoolArray,
+    weights: npt.ArrayLike | None,
+) -> FloatArray:
+    """What an estimator with `combine` makes of these answers: (P,), 0 if there are none.
+
+    Clients whose shares sum to 0 know nothing of the full gradient.
+    """
+    if estimator.combine is None or weights is None:
+        raise ArgumentError(f"weights must be given for the estimator {estimator.name}, got None")
+    W = checks.finite("weights", weights, shape=(len(answers),))
+    used = used & (W > 0)
+    if not used.any():
+        return np.zeros(answers.shape[1])
+    return estimator.combine((W.sum() / W[used])[:, None] * answers[used])
 
 
 def _check_estimator(estimator: object) -> None:

@@ -1,9 +1,10 @@
 """What an estimator is: weights, what it remembers, its second moment, and how it is called.
 
-Every estimator is linear: the estimate is sum_i u_i f_i + sum_i v_i h_i + sum_i w_i l_i. Here f_i
+Most estimators are linear: the estimate is sum_i u_i f_i + sum_i v_i h_i + sum_i w_i l_i. Here f_i
 is the answer that client i gave in time, h_i what the server remembers of it, and l_i its answer to
 an earlier question that arrives only now. The weights depend on what arrived and on the straggler
-probabilities alone. A late answer counts before it enters the memory.
+probabilities alone. A late answer counts before it enters the memory. One that is not linear has a
+`combine`, and its weights say whose answers it looks at (docs/decisions/0006).
 """
 
 from __future__ import annotations
@@ -99,6 +100,9 @@ class Estimator:
             not at all to 1; None if whatever arrives takes the place of h.
         moment: p, (N,) -> its second moment. None if it follows from the weights
             (`second_moment_of`).
+        combine: (n, P) -> (P,), what it makes of the n estimates (M/W_i) f_i of the full gradient
+            that are looked at; None if it is linear. Parameters do not depend on each other, so
+            that it may be given some of them at a time.
     """
 
     name: str
@@ -110,6 +114,7 @@ class Estimator:
     weigh: Callable[[Arrivals, FloatArray], Weights]
     moves: Callable[[Arrivals], FloatArray] | None = None
     moment: Callable[[FloatArray], SecondMoment | None] | None = None
+    combine: Callable[[FloatArray], FloatArray] | None = None
 
     def second_moment(self, p: FloatArray) -> SecondMoment | None:
         """Its second moment for these p_i, (N,), if nothing is ever late; None if it is not known.
@@ -119,6 +124,8 @@ class Estimator:
         """
         if self.moment is not None:
             return self.moment(p)
+        if self.combine is not None:
+            return None
         return _from_weights(self.weigh, p)
 
 

@@ -20,7 +20,7 @@ from scipy.sparse import block_diag, csr_array
 from fedcommons.batches import batches
 from fedcommons.checks import BoolArray, FloatArray, IntArray
 from fedcommons.datasets import Dataset
-from fedcommons.estimators import ESTIMATORS
+from fedcommons.estimators import ESTIMATORS, combined
 from fedcommons.optimizers import OPTIMIZERS, Constants, State
 from fedcommons.simulate import curve_runs, draws, local_steps, models
 from fedcommons.simulate.algorithms import Local
@@ -138,7 +138,10 @@ class _Training:
         self.decay = np.array([c.decay for c in curves])
         self.server_rate = np.array([c.server_rate for c in curves])
         self.mu = np.array([c.mu for c in curves], np.float32)
-        kind, _, self.n_steps, batch_size, self.remembers, self.n_rows, name = kind_of(group[0])
+        kind, _, self.n_steps, batch_size, self.remembers, self.n_rows, name, combines = kind_of(
+            group[0]
+        )
+        self.combines = ESTIMATORS[combines] if combines else None
         self.batch_size = batch_size or None
         self.optimizer = OPTIMIZERS[name]
         self.moments: State = ()
@@ -229,12 +232,17 @@ class _Training:
             v = np.stack([e.remembered[t] for e in self.group]).astype(np.float32)
             estimate += np.einsum("en,enp->ep", v, self.memory)
         new_common = self.common.copy()
+        apart: list[dict[int, Float32]] = [{} for _ in range(E)]  # where answers are not summed
         for where, total in self._totals(t, at, params, rates):
             e, i = at[where].T
             sizes = self.sizes[e, i]
             answers = total * self.counts[e, i][:, None]
             u = np.array([self.group[a].fresh[t, b] for a, b in zip(e, i, strict=True)])
-            estimate += _into(e, u, E) @ answers
+            if self.combines is not None:
+                for a, b, answer in zip(e.tolist(), i.tolist(), answers, strict=True):
+                    apart[a][b] = answer
+            else:
+                estimate += _into(e, u, E) @ answers
             if self.remembers:
                 self._remember(t, e, i, answers)
             if self.procedure.next_state is not None:
@@ -243,7 +251,18 @@ class _Training:
                 new_common += _into(e, sizes / self.block.n_examples, E) @ (after - self.own[e, i])
                 self.own[e, i] = after
         self.common = new_common
+        if self.combines is not None:
+            estimate[:] = [self._combined(e, apart[e], P) for e in range(E)]
         return estimate
+
+    def _combined(self, e: int, found: dict[int, Float32], n_params: int) -> FloatArray:
+        """What an estimator that is not linear makes of these clients' answers: (P,)."""
+        W = np.asarray(self.group[e].held.sum(axis=1), np.float64).ravel()
+        answers = np.zeros((len(W), n_params), np.float32)
+        for client, answer in found.items():
+            answers[client] = answer
+        assert self.combines is not None
+        return combined(self.combines, answers, np.isin(np.arange(len(W)), list(found)), W)
 
     def _asked(self, e: int, t: int) -> BoolArray:
         """Whose answer is used in a round, now or by what is remembered of it: (N',)."""

@@ -81,13 +81,14 @@ def kind_of(curve_run: CurveRun) -> tuple[Any, ...]:
     remembers = ESTIMATORS[c.estimator].remembers
     batch_size = c.batch_size or 0  # for sorting
     stateful = c.procedure.next_state is not None
-    if c.local_steps == 1 and not remembers and not stateful:
-        return ("sum", "", 1, batch_size, False, 0, c.server_optimizer)
+    combines = c.estimator if ESTIMATORS[c.estimator].combine is not None else ""
+    if c.local_steps == 1 and not remembers and not stateful and not combines:
+        return ("sum", "", 1, batch_size, False, 0, c.server_optimizer, "")
     correction = c.algorithm if c.procedure.correction else ""
     n_rows = curve_run.held.shape[0]
     return (
         *("clients", correction, c.local_steps, batch_size),
-        *(remembers, n_rows, c.server_optimizer),
+        *(remembers, n_rows, c.server_optimizer, combines),
     )
 
 

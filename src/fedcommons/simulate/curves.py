@@ -10,6 +10,7 @@ import numpy as np
 
 from fedcommons.checks import FloatArray
 from fedcommons.errors import ArgumentError
+from fedcommons.estimators import ESTIMATORS
 from fedcommons.methods import Method
 from fedcommons.optimizers import Constants
 from fedcommons.simulate import recordings, settings
@@ -142,7 +143,8 @@ class Curve:
         ):
             return False
         same_p = not self.prob_spread and self.stragglers != "recorded"
-        return self.assumed_prob is None and same_p
+        linear = ESTIMATORS[self.estimator].combine is None
+        return self.assumed_prob is None and same_p and linear
 
     @property
     def key(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcommons import shown
-from fedcommons.checks import BoolArray
+from fedcommons.checks import BoolArray, FloatArray
 from fedcommons.federate.protocol import versions
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays
@@ -34,6 +34,8 @@ logger = shown.logger(__name__)
 Parts = list[npt.NDArray[Any]]
 
 LARGEST_OWNER_SHARE = 1e6
+LARGEST_NUMBER = 1e100  # in an answer: what is beyond is no gradient, and its square no number
+SOME = 1 << 20
 QUARANTINED = "quarantined"
 WITHDREW = "withdrew examples"
 NOT_ITS_FAULT = {WITHDREW, "unknown sender"}
@@ -57,6 +59,7 @@ class RoundAnswers:
 
     Attributes:
         rows: where each answer lies; None where there is none.
+        norms: their sizes; 0 where there is none.
         outcomes: what became of each site, in a word or two.
         taken_back: what sites withdrew; those that withdrew everything are in `left`.
         bad: why replies could not count that came, though nobody withdrew anything.
@@ -69,6 +72,8 @@ class RoundAnswers:
     left: set[int] = field(default_factory=set)
     bad: dict[int, str] = field(default_factory=dict)
     offenders: dict[int, Offence] = field(default_factory=dict)
+    norms: dict[int, float] = field(default_factory=dict)
+    clipped: dict[int, float] = field(default_factory=dict)
 
     @property
     def answered(self) -> BoolArray:
@@ -126,6 +131,7 @@ class AnswerCollector:
             if reply.answer is None:
                 raise AnswerRefused("malformed")
             parts = self._parts(reply.answer)
+            found.norms[place] = _norm(parts)
             self._coverage.note(place, coverage)
             self.federation.meeting.commits[self.commit.members[place].identity] = self.commit
             return parts
@@ -292,6 +298,22 @@ class AnswerCollector:
             raise AnswerRefused("wrong round")
         self.newcomers.hear(place, reply.fields)
         return reply.fields
+
+
+def _norm(parts: Parts) -> float:
+    """The size of an answer; refused if no number can say it."""
+    with np.errstate(over="ignore"):
+        largest = max((float(np.abs(part).max(initial=0)) for part in parts), default=0.0)
+        if largest > LARGEST_NUMBER:
+            raise AnswerRefused("absurd values")
+        return float(np.sqrt(sum(np.vdot(one, one) for part in parts for one in _in_float64(part))))
+
+
+def _in_float64(part: npt.NDArray[Any]) -> Iterator[FloatArray]:
+    """A part, some at a time: a copy of it all would be as large as the model."""
+    flat = part.reshape(-1)
+    for start in range(0, len(flat), SOME):
+        yield flat[start : start + SOME].astype(np.float64)
 
 
 def _number(value: object, *, low: float, high: float) -> float:

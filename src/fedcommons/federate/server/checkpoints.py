@@ -48,6 +48,7 @@ class Checkpoint:
             estimator remembers nothing.
         unfiled: remembered answers that are in no file yet, since an older version wrote them.
         moments: what the server optimizer keeps, (its number of moments, P).
+        sizes: the sizes of each site's last answers per unit of share, by its identity.
         missed, rounds, run: what is known of how often each site answers, (N,).
     """
 
@@ -65,6 +66,7 @@ class Checkpoint:
     model: npt.NDArray[np.floating[Any]]
     memory: Mapping[str, Row] | None
     unfiled: Mapping[str, npt.NDArray[np.floating[Any]]] = field(default_factory=dict)
+    sizes: Mapping[str, list[float]] = field(default_factory=dict)
     moments: FloatArray
     missed: IntArray
     rounds: IntArray
@@ -104,6 +106,7 @@ class Checkpoint:
             "layout": self.schema,
             "history_bytes": self.history_bytes,
             "memory": rows,
+            "sizes": dict(self.sizes),
         }
         arrays: dict[str, npt.NDArray[Any]] = {
             "notes": np.frombuffer(json.dumps(notes).encode(), np.uint8),
@@ -160,6 +163,7 @@ class Checkpoint:
             model=arrays["model"],
             memory=None if memory is None else _rows(memory),
             unfiled=saved.answers,
+            sizes={str(i): [float(x) for x in last] for i, last in notes["sizes"].items()},
             moments=arrays["moments"],
             missed=arrays["missed"],
             rounds=arrays["rounds"],

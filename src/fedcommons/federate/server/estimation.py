@@ -24,6 +24,7 @@ def estimate(
     answers: Sequence[Row | None],
     memory: Sequence[Row | None] | None,
     straggler_prob: FloatArray,
+    weights: FloatArray | None = None,
 ) -> tuple[FloatArray, list[Row | None] | None]:
     """The estimate, (P,), and what is remembered of each site from now on.
 
@@ -31,6 +32,7 @@ def estimate(
         answers, memory: of each site in the order of the roster; None for a site that did not
             answer, or of which nothing is remembered (its part is 0). No memory at all, None, if
             the estimator remembers nothing.
+        weights: the sum of each site's shares, if the estimator is not linear.
     """
     answered = np.array([row is not None for row in answers])
     fresh = list(answers)
@@ -43,7 +45,7 @@ def estimate(
             state = np.asarray(_block(files, memory, start, stop), np.float64)
         block = _block(files, answers, start, stop)
         total[start:stop], state = estimators.estimate(
-            estimator, state, block, answered, straggler_prob
+            estimator, state, block, answered, straggler_prob, weights=weights
         )
         if estimator.moves is not None and state is not None:
             fresh = [

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -109,5 +109,13 @@ def _with_files_beside_it(saved: SavedTraining) -> SavedTraining:
     return SavedTraining(notes, arrays, rounds, answers)
 
 
+def _with_sizes(saved: SavedTraining) -> SavedTraining:
+    """Checkpoint 2 -> 3: it has the sizes of each site's last answers, and rounds who was clipped.
+
+    Nothing is known of sizes: the bound begins anew.
+    """
+    return replace(saved, notes={**saved.notes, "sizes": {}})
+
+
 STATE_DIR = Format("state-dir", upgrades=(_with_a_number, _without_epochs, _with_quarantine))
-CHECKPOINT = Format("checkpoint", upgrades=(_with_moments, _with_files_beside_it))
+CHECKPOINT = Format("checkpoint", upgrades=(_with_moments, _with_files_beside_it, _with_sizes))

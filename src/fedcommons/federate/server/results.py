@@ -86,6 +86,7 @@ def tables(history: Sequence[RoundNote]) -> tuple[list[dict[str, Any]], list[dic
             "round": note.round,
             "seconds": note.seconds,
             "answered": note.n_answered,
+            "clipped": sum(site.clipped < 1 for site in note.sites),
             "sites": len(note.sites),
             **{name: note.metrics.get(name) for name in names},
         }

@@ -19,12 +19,16 @@ HEARD = {"answered", "outdated", "withdrew examples"}  # whether or not the answ
 
 @dataclass(frozen=True, slots=True)
 class SiteNote:
-    """What became of one site in a round, and the p that was used for it."""
+    """What became of one site in a round, and the p that was used for it.
+
+    `clipped` is what its answer was multiplied by, 1 if it was within the bound.
+    """
 
     site: str
     answered: bool
     outcome: str
     straggler_prob: float
+    clipped: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +97,16 @@ def log_round(note: RoundNote, num_rounds: int) -> None:
         for name, value in note.metrics.items()
         if isinstance(value, float | int)
     )
+    clipped = [f"{s.site} (to {s.clipped:.2g} of it)" for s in note.sites if s.clipped < 1]
     missing = [f"{s.site} ({s.outcome})" for s in note.sites if not s.answered]
     logger.info(
-        "round %d/%d: %s%d of %d answered%s; p %s",
+        "round %d/%d: %s%d of %d answered%s%s; p %s",
         note.round,
         num_rounds,
         metrics,
         note.n_answered,
         len(note.sites),
         f", not {', '.join(missing)}" if missing else "",
+        f", clipped {', '.join(clipped)}" if clipped else "",
         " ".join(f"{s.straggler_prob:.2f}" for s in note.sites),
     )

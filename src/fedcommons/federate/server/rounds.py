@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedcommons import shown
+from fedcommons import bounds, shown
 from fedcommons.checks import BoolArray, FloatArray
 from fedcommons.errors import FederationError
 from fedcommons.estimators import ESTIMATORS
 from fedcommons.federate.protocol.commits import Commit
+from fedcommons.federate.protocol.holders import held_by_each
 from fedcommons.federate.protocol.model_schema import ModelSchema
 from fedcommons.federate.server import estimation, withdrawals
 from fedcommons.federate.server.answer_files import AnswerFiles, Row
@@ -26,6 +27,7 @@ from fedcommons.optimizers import OPTIMIZERS, USUAL
 
 logger = shown.logger(__name__)
 
+ABSURD = 1e-3  # an answer that would be clipped to less is not used at all
 MOST_REPEATS = 5  # of a round in which examples are withdrawn, or sites quarantined
 
 
@@ -121,6 +123,7 @@ class Rounds:
                 raise FederationError("nothing is left to train on: all examples were withdrawn")
             active = np.array(self.commit.active)
             found = self.collector.answers(state.model, round_number, asked & active)
+            self._bound(state, found)
             found.offenders |= self.offences.hear(self.commit, found, round_number)
             is_new = withdrawals.commit_without(
                 self.federation, found.taken_back, found.left, found.offenders
@@ -131,6 +134,34 @@ class Rounds:
             found = found.outdated()
             self.files.sweep((state.memory or {}).values())
         return found
+
+    def _bound(self, state: TrainingState, found: RoundAnswers) -> None:
+        """Clip answers that are too large for what their sites have; refuse the absurd.
+
+        An answer is durable only with the next checkpoint, so it may be changed.
+        """
+        if not self.settings.answer_bound or not found.norms:
+            return
+        members, places = self.commit.members, sorted(found.norms)
+        _, weights = held_by_each(self.commit.record)
+        norms = np.array([found.norms.get(place, 0.0) for place in range(len(members))])
+        sizes = bounds.per_unit(norms, weights)
+        answered = np.isin(np.arange(len(members)), places)
+        last = [state.sizes.get(m.identity, []) for m in members]
+        before = np.array([x + [np.nan] * (bounds.LAST - len(x)) for x in last])
+        after = bounds.Sizes(before).observe(sizes, answered)
+        factors = after.factors(sizes, self.settings.answer_bound)
+        for place in places:
+            factor, row = float(factors[place]), found.rows[place]
+            if row is None or factor == 1:
+                pass
+            elif factor < ABSURD:
+                found.rows[place], found.bad[place] = None, "absurd values"
+                found.refuse(place, members[place].site, "absurd values")
+            else:
+                found.rows[place], found.clipped[place] = self.files.scaled(row, factor), factor
+            known = after.last[place]
+            state.sizes[members[place].identity] = known[np.isfinite(known)].tolist()
 
     def _remembered(self, rows: Sequence[Row | None]) -> dict[str, Row]:
         """By the site's identity, of rows in the order of the roster."""
@@ -146,7 +177,12 @@ class Rounds:
             memory = [state.memory.get(members[place].identity) for place in here]
         with np.errstate(over="ignore", invalid="ignore"):  # noticed below
             estimate, memory = estimation.estimate(
-                self.estimator, self.files, [found.rows[place] for place in here], memory, p[here]
+                self.estimator,
+                self.files,
+                [found.rows[place] for place in here],
+                memory,
+                p[here],
+                held_by_each(self.commit.record)[1][here] if self.estimator.combine else None,
             )
         M = self.commit.n_examples
         step = self.settings.learning_rate * self.settings.decay**t / M
@@ -184,6 +220,7 @@ def _by_site(
             bool(found.answered[i]),
             found.outcomes[i],
             float(straggler_prob[i]),
+            found.clipped.get(int(i), 1.0),
         )
         for i in np.flatnonzero(commit.present)
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fedcommons import checks
+from fedcommons import bounds, checks
 from fedcommons.coding import CODES
 from fedcommons.errors import ArgumentError
 from fedcommons.estimators import ESTIMATORS
@@ -31,6 +31,8 @@ class Settings:
             Where sites answer with trained models, it scales how far the model follows them.
         stragglers: rehearse absences: sites that this model has missing are not asked.
         seed: of the rehearsed absences.
+        answer_bound: how many times the median site's size per unit of share an answer may have
+            (`fedcommons.bounds`); 0 for no bound.
     """
 
     method: Method = field(default_factory=Method)
@@ -39,6 +41,7 @@ class Settings:
     decay: float = 1.0
     stragglers: StragglerModel | None = None
     seed: int = 0
+    answer_bound: float = bounds.FACTOR
 
     @classmethod
     def of(cls, **settings: Any) -> Settings:
@@ -68,6 +71,11 @@ class Settings:
             "decay": checks.positive("decay", self.decay),
             "seed": checks.integer("seed", self.seed, low=0),
         }
+        if self.answer_bound:
+            bound = checks.real("answer_bound", self.answer_bound, low=0)
+            if not bound > 1:
+                raise ArgumentError(f"answer_bound must be 0 or above 1, got {self.answer_bound}")
+            known_as["answer_bound"] = bound
         for name, value in known_as.items():
             object.__setattr__(self, name, value)
         if self.straggler_prob is not None:
@@ -91,6 +99,7 @@ class Settings:
             "stragglers": self.stragglers,
             "seed": self.seed,
             "server_optimizer": method.server_optimizer,
+            "answer_bound": float(self.answer_bound),
         }
 
     def name(self, config: Mapping[str, Any]) -> str:
@@ -112,6 +121,8 @@ class Settings:
         listed = self.listed
         if listed["server_optimizer"] == "sgd":
             del listed["server_optimizer"]
+        if listed["answer_bound"] == bounds.FACTOR:
+            del listed["answer_bound"]
         with np.printoptions(threshold=sys.maxsize):  # a recorded trace is spelt out
             settings = ", ".join(f"{name}={value!r}" for name, value in listed.items())
         return f"(Settings({settings}), {sorted(config.items())!r})"

@@ -43,6 +43,7 @@ class TrainingState:
         initial: a digest of the model before round 1.
         warmed: whether memory was started from everybody's answer.
         history: a note of every round.
+        sizes: how large each site's last answers were per unit of share, by its identity.
     """
 
     round: int
@@ -56,6 +57,7 @@ class TrainingState:
     warmed: bool = False
     history: list[RoundNote] = field(default_factory=list)
     vacated: set[int] = field(default_factory=set)
+    sizes: dict[str, list[float]] = field(default_factory=dict)
 
     @classmethod
     def start(
@@ -104,6 +106,7 @@ class TrainingState:
             saved.initial,
             saved.warmed,
             list(saved.history),
+            sizes=dict(saved.sizes),
         )
 
     def save(
@@ -129,6 +132,7 @@ class TrainingState:
             history_bytes=folder.append_to_history(self.history),
             model=np.concatenate([np.zeros(0, folder.answers.dtype), *flat]),
             memory=self.memory,
+            sizes=self.sizes,
             moments=np.array(self.moments, np.float64).reshape(
                 len(self.moments), folder.schema.n_params
             ),
