@@ -101,13 +101,15 @@ def share(
             by the run config's estimator and server-optimizer, if these are in it.
 
     What is not given is taken from the run config: copies, federation, state-dir, sites, wait,
-    timeout, reshare, leave (names with commas between), seed.
+    timeout, reshare, leave (names with commas between), seed, max-examples (that a site may claim
+    without the operator's approval).
 
     In a simulation all sites are there, and everything is kept in the folder `simulation` of the
     state-dir, or in one for this run alone if there is no state-dir (`transport/simulation.py`).
     """
     from fedcommons.federate.protocol.model_schema import ModelSchema
     from fedcommons.federate.server import coordinator, room
+    from fedcommons.federate.server.claims import MOST_EXAMPLES
     from fedcommons.federate.transport import simulation
     from fedcommons.federate.transport.flower_arrays import model_of
     from fedcommons.federate.transport.flower_link import FlowerLink
@@ -151,6 +153,7 @@ def share(
         reshare=given(reshare, "reshare", False),
         leave=_names(given(leave, "leave", "")),
         seed=given(seed, "seed", None),
+        most_examples=config.get("max-examples", MOST_EXAMPLES),
     )
 
 

@@ -23,6 +23,7 @@ from fedcommons.federate.protocol.refusals import MalformedRecord, RosterRefused
 LARGEST = 2**63 - 1
 MOST_SITES = 10_000
 MOST_EXAMPLES = 2**30  # of a site; others draw for as many as it claims
+MOST_DRAWN = 2**27  # rows that all sites share out: a party draws for each, some 8 s in all
 MOST_BYTES = 64 << 20  # of a record
 SMALLEST_ROW = 17  # share number, label and one byte of inputs
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -230,6 +231,8 @@ class Agreed(ABC):
             raise RosterRefused("the roster must have each name and each key once, sorted by name")
         if n < 2 or self.copies >= n:
             raise RosterRefused("there must be two sites or more, and fewer copies than sites")
+        if sum(site.n_shareable for site in self.roster) > MOST_DRAWN:
+            raise RosterRefused(f"all sites together must share at most {MOST_DRAWN} examples")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 from fedcommons import checks, shown
 from fedcommons.errors import ArgumentError, FederationError
 from fedcommons.federate.protocol.records import LARGEST, NAME
-from fedcommons.federate.server import exchange, withdrawals
+from fedcommons.federate.server import claims, exchange, withdrawals
 from fedcommons.federate.server.adoption import adopt
 from fedcommons.federate.server.federation import ServerFederation
 from fedcommons.federate.server.link import Link
@@ -32,6 +32,7 @@ class ExchangeSettings:
         reshare: make a new exchange although there is one.
         leave: names of sites that left for good.
         seed: of the draw; random by default.
+        most_examples: that a site may claim without the operator's approval.
         nobody_comes: all nodes are connected from the start, as in a simulation.
     """
 
@@ -43,6 +44,7 @@ class ExchangeSettings:
     leave: Sequence[str] = ()
     seed: int | None = None
     nobody_comes: bool = False
+    most_examples: int = claims.MOST_EXAMPLES
 
     def __post_init__(self) -> None:
         checked = {
@@ -50,6 +52,7 @@ class ExchangeSettings:
             "n_sites": checks.integer("sites", self.n_sites, low=2),
             "wait": checks.real("wait", self.wait, low=0),
             "seconds": checks.positive("timeout", self.seconds),
+            "most_examples": checks.integer("max-examples", self.most_examples, low=1),
             "reshare": checks.boolean("reshare", self.reshare),
         }
         if self.seed is not None:
@@ -77,6 +80,7 @@ def share(
     wanted = ExchangeSettings(**settings)
     us = ServerFederation(federation, state_dir, run_id)
     us.leaving = frozenset(wanted.leave)
+    us.most_examples = wanted.most_examples
     try:
         _find_a_commit(us, link, wanted, check_room)
         withdrawals.let_go(us, wanted.leave)

@@ -11,6 +11,7 @@ from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.example_schema import misfit, usual
 from fedcommons.federate.protocol.records import Epoch, Offer, SignedOffer
+from fedcommons.federate.server.claims import held_back
 from fedcommons.federate.server.delivery import Delivery
 from fedcommons.federate.server.federation import ServerFederation
 from fedcommons.federate.server.link import Link
@@ -34,6 +35,13 @@ def begin(
     sites = _with_a_key(federation, leaving)
     sites = _but_offenders(federation, sites, _of_another_name(federation, sites))
     sites = _but_offenders(federation, sites, _of_wild_epochs(federation, sites))
+    claims = held_back(
+        [offer for offer, _ in sites],
+        federation.commit_or_none,
+        federation.quarantine,
+        federation.most_examples,
+    )
+    sites = _but_offenders(federation, sites, claims)
     sites = _that_fit(sites, copies)
     epoch = Epoch(
         federation.name,

@@ -8,6 +8,7 @@ from fedcommons import shown
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.receipts import Receipt
+from fedcommons.federate.server import claims
 from fedcommons.federate.server.meeting import Meeting
 from fedcommons.federate.server.quarantine import Quarantine
 from fedcommons.federate.server.state import Exchange, ServerState
@@ -22,6 +23,7 @@ class ServerFederation:
         self.name = name
         self.meeting = Meeting(name, run_id)
         self.leaving: frozenset[str] = frozenset()  # names of sites that left for good
+        self.most_examples = claims.MOST_EXAMPLES  # that a site may claim without approval
         self.state = ServerState(state_dir)
         try:
             self.quarantine = Quarantine(self.state.folder)

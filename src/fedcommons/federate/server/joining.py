@@ -14,6 +14,7 @@ from fedcommons import shown
 from fedcommons.federate.protocol.commits import Member
 from fedcommons.federate.protocol.example_schema import misfit, usual
 from fedcommons.federate.protocol.records import Offer
+from fedcommons.federate.server.claims import held_back
 from fedcommons.federate.server.federation import ServerFederation
 
 logger = shown.logger(__name__)
@@ -97,6 +98,11 @@ def waiting_sites(federation: ServerFederation) -> list[Offer]:
         and not misfit(offer, *layout_of(federation))
     ]
     offers.sort(key=lambda offer: offer.site)
+    excessive = held_back(offers, None, quarantine, federation.most_examples)
+    for offer in offers:
+        if offer.identity in excessive:
+            quarantine.put(offer.identity, offer.site, excessive[offer.identity])
+    offers = [offer for offer in offers if offer.identity not in excessive]
     names_here = [offer.site for offer in offers]
     return [offer for offer in offers if names_here.count(offer.site) == 1]
 
