@@ -189,6 +189,8 @@ def settings_from(run_config: Mapping[str, Any]) -> dict[str, Any]:
     checks.integer("num-rounds", run_config.get("num-rounds", 0), low=0)
     if "deadline" in run_config:
         found["deadline"] = checks.real("deadline", run_config["deadline"], low=0) or "adaptive"
+    if "audit" in run_config:
+        found["audit"] = checks.boolean("audit", run_config["audit"])
     return found
 
 

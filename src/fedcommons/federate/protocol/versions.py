@@ -18,7 +18,8 @@ SPOKEN = {
     1: "questions and offers name their version",
     2: "a commit that both sides know may be named by its digest alone; sites may join after the "
     "exchange, so questions name newcomers and commits who joined",
-    3: "commits may name members that are quarantined, who are asked for a report alone",
+    3: "commits may name members that are quarantined, who are asked for a report alone; "
+    "holders of the same examples compare gradients",
 }
 CURRENT = max(SPOKEN)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,7 @@ from fedcommons.methods import Method
 logger = shown.logger(__name__)
 
 Parts = list[npt.NDArray[Any]]
+T = TypeVar("T")
 
 LARGEST_OWNER_SHARE = 1e6
 LARGEST_NUMBER = 1e100  # in an answer: what is beyond is no gradient, and its square no number
@@ -141,6 +143,28 @@ class AnswerCollector:
         found.taken_back |= self._unasked.withdrawn
         return found
 
+    def asked(
+        self,
+        model: NamedArrays,
+        task: str,
+        fields_of: Callable[[int], Mapping[str, Any]],
+        read: Callable[[Mapping[str, Any]], T],
+    ) -> dict[int, T]:
+        """What is read of the replies of all that are asked another task, by place.
+
+        `fields_of` says what each is told beside; a reply that cannot be read is none.
+        """
+        replies: dict[int, T] = {}
+
+        def take(_found: RoundAnswers, place: int, reply: Reply) -> None:
+            fields = self._checked(reply, place, 0)
+            if "withdrawn" in fields:  # it is heard again in the next round
+                raise AnswerRefused(WITHDREW)
+            replies[place] = read(fields)
+
+        self._ask(model, 0, task, np.array(self.commit.active), take, fields_of)
+        return replies
+
     def _parts(self, answer: NamedArrays) -> Parts:
         """An answer's arrays as they are kept; refused if they are not of numbers that can be."""
         with np.errstate(over="ignore"):
@@ -171,6 +195,7 @@ class AnswerCollector:
         task: str,
         asked: BoolArray,
         take: Callable[[RoundAnswers, int, Reply], Parts | None],
+        fields_of: Callable[[int], Mapping[str, Any]] = lambda _place: {},
     ) -> RoundAnswers:
         """What became of each site.
 
@@ -183,7 +208,7 @@ class AnswerCollector:
         self._await_somebody([members[place].identity for place in places], seconds)
         self._dismissals.tell(self.link, seconds=seconds)
         self._unasked.listen(
-            lambda place: self._question(place, model, round_number, "report", {}),
+            partial(self._question, model, round_number, "report", {}, lambda _place: {}),
             round_number,
             seconds=seconds,
         )
@@ -203,13 +228,14 @@ class AnswerCollector:
             else:
                 place_of[node] = place
         newcomers = self.newcomers.look()
+        question = partial(self._question, model, round_number, task, newcomers, fields_of)
         told: set[Node] = set()  # the whole commit, since they said that they lack it
 
         def hear(node: Node, reply: Reply, took: float) -> Question | None:
             place = place_of[node]
             if reply.failure == CommitUnknown.__name__ and node not in told:
                 told.add(node)
-                return self._question(place, model, round_number, task, newcomers, whole=True)
+                return question(place, whole=True)
             if reply.failure is not None:
                 self._note_failure(found, node, place, reply.failure, seconds)
                 return None
@@ -228,10 +254,7 @@ class AnswerCollector:
                 found.rows[place] = self.folder.answers.put(parts)
             return None
 
-        questions = {
-            node: self._question(place, model, round_number, task, newcomers)
-            for node, place in place_of.items()
-        }
+        questions = {node: question(place) for node, place in place_of.items()}
         for node in asking.ask(self.link, "train", questions, seconds=seconds, on_reply=hear):
             self._note_failure(found, node, place_of[node], NO_ANSWER, seconds)
         return found
@@ -257,11 +280,12 @@ class AnswerCollector:
 
     def _question(
         self,
-        place: int,
         model: NamedArrays,
         round_number: int,
         task: str,
         newcomers: Mapping[str, Any],
+        fields_of: Callable[[int], Mapping[str, Any]],
+        place: int,
         *,
         whole: bool = False,
     ) -> Question:
@@ -278,6 +302,7 @@ class AnswerCollector:
             "local-steps": self.method.local_steps,
             "batch-size": self.method.batch_size or 0,
             **newcomers,
+            **fields_of(place),
         }
         if whole or place not in self._coverage:  # it may not have seen this commit yet
             receipts = self.federation.receipts(who)

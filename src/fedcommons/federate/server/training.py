@@ -10,7 +10,7 @@ from fedcommons import checks, shown
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays
-from fedcommons.federate.server import code_choice, results, room, round_notes
+from fedcommons.federate.server import agreement, code_choice, results, room, round_notes
 from fedcommons.federate.server.answers import AnswerCollector
 from fedcommons.federate.server.checkpoints import Checkpoint
 from fedcommons.federate.server.deadlines import Deadline
@@ -64,10 +64,12 @@ class Training:
         *,
         evaluate: Evaluate | None = None,
         on_round: Callable[[RoundNote], None] | None = None,
+        audit: bool = False,
     ) -> TrainingState:
         """Train up to `num_rounds` rounds in all, those of earlier runs included.
 
-        A training that goes on does so from its own model, whatever the values of `initial`.
+        A training that goes on does so from its own model, whatever the values of `initial`. With
+        `audit` sites first compare what they compute of the same examples.
         """
         num_rounds = checks.integer("num_rounds", num_rounds, low=0)
         schema = ModelSchema.of(initial)
@@ -92,6 +94,8 @@ class Training:
         code_choice.commit_to_code(
             self.federation, self.settings, saved, lambda: collector.owner_shares(initial)
         )
+        if audit:
+            agreement.check(collector, initial)
         state = self._begin(initial, folder, evaluate, saved)
         if state.round and num_rounds <= state.round:
             rounds.bring_up_to_date(state)

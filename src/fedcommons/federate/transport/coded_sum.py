@@ -10,6 +10,7 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 
+from fedcommons import checks
 from fedcommons.federate.protocol.model_schema import NamedArrays
 from fedcommons.federate.server.deadlines import Deadline
 from fedcommons.federate.server.federation import ServerFederation
@@ -34,18 +35,21 @@ class CodedSum:
         federation: ServerFederation,
         *,
         deadline: float | Literal["adaptive"] = 60.0,
+        audit: bool = False,
         **settings: Any,
     ) -> None:
         """`settings` are those of `Settings` and of `Method`.
 
         `deadline` is a round's limit in seconds. An adaptive one is one and a half times what nine
         of ten answers took in past rounds, and two seconds more; who misses it counts as if it had
-        taken half as long again.
+        taken half as long again. With `audit` sites compare what they compute of the same examples
+        before each run, and those that differ from most are quarantined.
         """
         self.federation = federation
         self.settings = Settings.of(**settings)
         self.config: Mapping[str, Any] = {}
         self.deadline = deadline
+        self.audit = checks.boolean("audit", audit)
         Deadline(deadline)
 
     @property
@@ -82,6 +86,7 @@ class CodedSum:
             model_of(initial_arrays),
             num_rounds,
             evaluate=evaluate,
+            audit=self.audit,
             on_round=lambda note: on_round(note.to_json()) if on_round else None,
         )
         return Result(

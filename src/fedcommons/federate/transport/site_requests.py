@@ -11,13 +11,13 @@ import numpy.typing as npt
 
 from fedcommons.checks import IntArray
 from fedcommons.coding import CODES
-from fedcommons.federate.protocol import versions
+from fedcommons.federate.protocol import agreement, versions
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.farewells import farewell
 from fedcommons.federate.protocol.model_schema import NamedArrays
 from fedcommons.federate.protocol.receipts import Receipt
 from fedcommons.federate.site.site import Site
-from fedcommons.federate.transport import coded_answer
+from fedcommons.federate.transport import agreement_answer, coded_answer
 from fedcommons.federate.transport.coded_answer import Train
 from fedcommons.federate.transport.weighted_examples import WeightedExamples
 from fedcommons.streams import stream
@@ -119,6 +119,8 @@ class SiteRequests:
             return SiteReply(fields)
         if request["task"] == "report":  # the site is quarantined
             return SiteReply(fields)
+        if request["task"] in agreement.TASKS:
+            return SiteReply(fields | agreement_answer.reply(site, commit, request, model, train))
         held = site.holdings(commit)
         fields["coverage"] = held.coverage
         x, y = self._examples(commit)
