@@ -185,6 +185,7 @@ def check_what_happened(printed: dict[str, str]) -> None:
     assert "round 2/2" in server
     assert "hospital-c left the federation" in server
     assert "nothing is renewed: more than 60 days are left" in server
+    assert "hospital-a is pinned" in server
     assert server.count("server.pem is valid until") == 3
     assert "round 3/3" in server
     assert "died, as asked" in server
