@@ -19,16 +19,16 @@ PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text
 TEXT = """\
 # Licences of what fedcommons needs
 
-`make licences` writes this page from what the packages say of themselves, in an environment with all
-extras. *Needed for* is the extra that brings a package, empty where fedcommons always needs it. Packages
-that are not declared but come with others are listed below.
+`make licences` writes this page from what the packages say of themselves, in the versions of
+`constraints.txt` and with all extras. *Needed for* is the extra that brings a package, empty where
+fedcommons always needs it. What is not declared but comes with others is listed below.
 
 ## Declared
 
 {declared}
 ## What these bring
 
-On Linux, with the versions of `constraints.txt`.
+On Linux.
 
 {others}"""
 
