@@ -126,7 +126,7 @@ def trust(
     The statement must be signed by the key that is pinned for the site, so it
     may come by any way. The old key stays good for what was begun under it.
 
-    Example: fedcommons federate trust hospital-b.rotated /srv/hospital-a/peers.toml
+    Example: fedcommons federate trust hospital-b.rotated peers.toml
     """
     need_flower()
     from fedcommons.federate.site.rotation import read_statement, trust_in_file, trust_in_store
