@@ -12,6 +12,7 @@ from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays
 from fedcommons.federate.server import code_choice, results, room, round_notes
+from fedcommons.federate.server.advice import advice
 from fedcommons.federate.server.answers import AnswerCollector
 from fedcommons.federate.server.best import Best, Watch
 from fedcommons.federate.server.checkpoints import Checkpoint
@@ -150,7 +151,7 @@ class Training:
                 raise FederationError(
                     f"nobody answered, {silent} times in a row, up to round {t + 1}: the model is "
                     "as it was before; give the same command again to go on, with a larger "
-                    "num_rounds if that was the last"
+                    f"num_rounds if that was the last{_why_nobody(note)}"
                 )
 
     def _begin(
@@ -189,6 +190,13 @@ class Training:
 
     def _about(self) -> dict[str, Any]:
         return results.describe(self.commit, self.settings, self.config)
+
+
+def _why_nobody(note: RoundNote) -> str:
+    """What to do about it, if all sites say the same."""
+    outcomes = {site.outcome for site in note.sites}
+    (why,) = outcomes if len(outcomes) == 1 else ("",)
+    return f". All sites say {why}{advice(why)}" if advice(why) else ""
 
 
 @dataclass(frozen=True, slots=True)
