@@ -8,7 +8,7 @@ import signal
 import numpy as np
 import pytest
 
-from fedcommons.federate.protocol import durable
+from fedcommons.federate.protocol import durable, versions
 from fedcommons.federate.protocol.farewells import farewell
 from fedcommons.federate.protocol.rotations import Rotations
 from fedcommons.federate.server.meeting import Meeting
@@ -178,7 +178,7 @@ def rotated(three):
         site.apply_commit(commit.record)
     three[0].store.keyring.rotate()
     question = {"federation": FEDERATION, "with-key": False, "unless-committed": True,
-                "committed": b"", "known": b"", "version": 2}  # fmt: skip
+                "committed": b"", "known": b"", versions.FIELD: versions.CURRENT}  # fmt: skip
     reply = SiteRequests(three[0]).offer(question, node_id=5, run_id=1).fields
     meeting = Meeting(FEDERATION, 1)
     meeting._connected = {5}
@@ -222,7 +222,7 @@ def test_every_key_of_a_farewell_must_have_signed_it(rotated, three):
     victim = three[1].store.identity.name
     own = site.store.identity
     reply = {
-        "version": 2,
+        versions.FIELD: versions.CURRENT,
         "withdrew": own.name, "signature": own.sign("withdrew", content),
         "withdrew-also": [victim], "also-signed": [own.sign("withdrew", content)],
     }  # fmt: skip
