@@ -126,6 +126,7 @@ app.command("quarantine")(federate_server.quarantine)
 for command in (
     federate_site.check,
     federate_site.identity,
+    federate_site.trust,
     federate_site.status,
     federate_site.ledger,
     federate_site.withdraw,

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message
 
+from fedcommons.federate.protocol.model_schema import digest_of
 from fedcommons.federate.transport import messages
+from fedcommons.federate.transport.flower_arrays import arrays_of
 from tests.federate.tiny import Tampered, Tiny
 
 
@@ -30,7 +32,13 @@ def hostile(tiny: Tiny, site: str, tamper: Any, **options: Any) -> Tampered:
 
     def on_its_answers(name: str, message: Message, reply: Message) -> Message:
         answers = name == site and reply.has_content() and "answer" in reply.content
-        return tamper(message, reply) if answers else reply
+        if not answers:
+            return reply
+        reply = tamper(message, reply)
+        if "answer" in reply.content and messages.FIELDS in reply.content:  # it signs for it all
+            digest = digest_of(arrays_of(reply.content["answer"]))
+            reply.content[messages.FIELDS]["answer-digest"] = digest
+        return reply
 
     grid.tamper = on_its_answers
     return grid

@@ -135,9 +135,9 @@ class Recorded(Tampered):
     seen: bytes = b""
 
     def _handle(self, message):
+        task = str(dict(message.content.get(messages.FIELDS, {})).get("task", ""))
         reply = super()._handle(message)
-        record = message.content.get(messages.FIELDS, {})
-        if str(record.get("task", "")).startswith("audit"):
+        if task.startswith("audit"):
             self.seen += repr(reply.content[messages.FIELDS]).encode()
             assert "answer" not in reply.content
         return reply

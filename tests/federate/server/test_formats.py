@@ -4,7 +4,8 @@
 after two rounds of `SETTINGS`, a withdrawal of b's row 0 and a third round; and the parameters that
 the same version reached after five rounds, in hexadecimal. `checkpoint-version-1.zip` is the same
 of the last version that had history and memory in the checkpoint itself, `checkpoint-version-2.zip`
-of the last one before there was a quarantine, and norms of answers in the checkpoint.
+of the last one whose rounds had no metrics of sites, `checkpoint-version-3.zip` of the last one
+before there was a quarantine, and sizes of answers in the checkpoint.
 """
 
 import json
@@ -20,9 +21,11 @@ from fedcommons.federate.protocol import durable
 from fedcommons.federate.server import checkpoints, formats
 from fedcommons.federate.server.formats import CHECKPOINT, STATE_DIR, Format
 from fedcommons.federate.server.state import ServerState
+from fedcommons.figures.federation import write_page
 from fedcommons.npz import write_npz
 from fedcommons.stragglers import Bernoulli
 from tests.federate.tiny import Tiny, die_at, in_child
+from tests.federate.transport.test_evaluation import measured
 
 pytestmark = pytest.mark.usefixtures("impatient")
 
@@ -52,13 +55,6 @@ def old(tmp_path):
 @pytest.fixture
 def version_1(tmp_path):
     found = unpacked("checkpoint-version-1.zip", tmp_path)
-    yield found
-    found.close()
-
-
-@pytest.fixture
-def version_2(tmp_path):
-    found = unpacked("checkpoint-version-2.zip", tmp_path)
     yield found
     found.close()
 
@@ -135,14 +131,35 @@ def test_a_checkpoint_with_history_and_memory_in_it_is_gone_on_with(version_1):
     assert not after.unfiled
 
 
-def test_a_state_dir_and_a_checkpoint_from_before_quarantine_are_gone_on_with(version_2):
-    assert format_of(version_2.state_dir)["version"] == 2
-    (path,) = version_2.state_dir.glob("training-*/checkpoint.npz")
+def test_a_history_without_metrics_of_sites_is_gone_on_with(tmp_path):
+    """Checkpoint 2 -> 3: the rounds that were are as they were, those to come have metrics."""
+    old = unpacked("checkpoint-version-2.zip", tmp_path)
+    (path,) = old.state_dir.glob("training-*/checkpoint.npz")
     assert notes_of(path)["version"] == 2
-    model = version_2.run(5, **SETTINGS)
-    np.testing.assert_allclose(model.ravel(), expected_after_5_rounds(version_2), rtol=1e-12)
+    before = checkpoints.read_checkpoint(path)
+    model = old.run(5, grid=old.grid(evaluate=measured), **SETTINGS)
+    old.close()
+    np.testing.assert_allclose(model.ravel(), expected_after_5_rounds(old), rtol=1e-12)
+    after = checkpoints.read_checkpoint(path)
     assert notes_of(path)["version"] == CHECKPOINT.version
-    assert format_of(version_2.state_dir)["version"] == STATE_DIR.version
+    assert after.history[:4] == before.history
+    assert not any(note.evaluation for note in before.history)
+    assert after.history[5].evaluation.pooled["n"] > 0
+    assert "sites_n" in write_page(path.parent).read_text()
+
+
+def test_a_state_dir_and_a_checkpoint_from_before_quarantine_are_gone_on_with(tmp_path):
+    """State-dir 2 -> 3, checkpoint 3 -> 4."""
+    old = unpacked("checkpoint-version-3.zip", tmp_path)
+    assert format_of(old.state_dir)["version"] == 2
+    (path,) = old.state_dir.glob("training-*/checkpoint.npz")
+    assert notes_of(path)["version"] == 3
+    model = old.run(5, **SETTINGS)
+    old.close()
+    np.testing.assert_allclose(model.ravel(), expected_after_5_rounds(old), rtol=1e-12)
+    assert notes_of(path)["version"] == CHECKPOINT.version
+    assert format_of(old.state_dir)["version"] == STATE_DIR.version
+    assert checkpoints.read_checkpoint(path).sizes
 
 
 @pytest.mark.parametrize("side", ["before", "after"])

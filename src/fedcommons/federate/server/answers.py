@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -12,20 +13,20 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcommons import shown
-from fedcommons.checks import BoolArray, FloatArray
-from fedcommons.federate.protocol import versions
+from fedcommons.checks import BoolArray
 from fedcommons.federate.protocol.commits import Commit
-from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays
+from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays, digest_of
 from fedcommons.federate.protocol.refusals import AnswerRefused, CommitUnknown
-from fedcommons.federate.protocol.withdrawals import Withdrawn
-from fedcommons.federate.server import asking, withdrawals
-from fedcommons.federate.server.answer_files import Row
+from fedcommons.federate.server import answer_sizes, asking, site_metrics, withdrawals
+from fedcommons.federate.server.advice import CHANGED
+from fedcommons.federate.server.asking import Asking, Heard
 from fedcommons.federate.server.coverage import Coverage
 from fedcommons.federate.server.deadlines import Deadline
 from fedcommons.federate.server.federation import ServerFederation
 from fedcommons.federate.server.joining import Newcomers
 from fedcommons.federate.server.link import NO_ANSWER, TOO_LATE, Link, Node, Question, Reply
-from fedcommons.federate.server.quarantine import Offence
+from fedcommons.federate.server.quarantine import QUARANTINED
+from fedcommons.federate.server.round_answers import RoundAnswers
 from fedcommons.federate.server.training_folder import TrainingFolder
 from fedcommons.federate.server.withdrawals import Dismissals, Unasked
 from fedcommons.methods import Method
@@ -33,64 +34,39 @@ from fedcommons.methods import Method
 logger = shown.logger(__name__)
 
 Parts = list[npt.NDArray[Any]]
+FieldsOf = Callable[[int], Mapping[str, Any]]
 T = TypeVar("T")
 
 LARGEST_OWNER_SHARE = 1e6
-LARGEST_NUMBER = 1e100  # in an answer: what is beyond is no gradient, and its square no number
-SOME = 1 << 20
-QUARANTINED = "quarantined"
+NOT_ASKED, LEFT_OUT = "not asked", "left out by the strategy"
 WITHDREW = "withdrew examples"
 NOT_ITS_FAULT = {WITHDREW, "unknown sender"}
-ADVICE = {
-    "DataChanged": ": its data changed since the exchange, reshare = true takes them in",
-    "StoreIsOlder": ": its store is older than a withdrawal that it made, from a backup perhaps; "
-    "its operator must withdraw those examples again",
-    "LocalStepsIgnored": ": its training function returns a gradient; with several local steps or "
-    "batches it must loop over site.batches and return the trained arrays",
-    "SeveralStepsRefused": ": its training function takes several steps, which the owner-corrected "
-    "code does not allow for; choose code = equal-split",
-    "ExamplesIgnored": ": its training function must take its examples from site.batches, "
-    "site.dataloader or site.examples",
-    **{name: f": {what}" for name, what in versions.ADVICE.items()},
-}
+
+
+def nothing_else(_place: int) -> Mapping[str, Any]:
+    """No site is told anything beside what all are told."""
+    return {}
 
 
 @dataclass(slots=True)
-class RoundAnswers:
-    """What came of asking the sites once, by place in the roster.
+class Asked:
+    """Sites that were asked the same at one model, and what came of it so far.
 
     Attributes:
-        rows: where each answer lies; None where there is none.
-        norms: their sizes; 0 where there is none.
-        outcomes: what became of each site, in a word or two.
-        taken_back: what sites withdrew; those that withdrew everything are in `left`.
-        bad: why replies could not count that came, though nobody withdrew anything.
-        offenders: who is to be quarantined at once.
+        round: the number of the round.
+        seconds: how long answers are waited for.
+        asking: the questions that are out.
+        place_of: where in the roster a node's site is.
+        found: what came of it.
     """
 
-    rows: list[Row | None]
-    outcomes: list[str]
-    taken_back: dict[int, Withdrawn] = field(default_factory=dict)
-    left: set[int] = field(default_factory=set)
-    bad: dict[int, str] = field(default_factory=dict)
-    offenders: dict[int, Offence] = field(default_factory=dict)
-    norms: dict[int, float] = field(default_factory=dict)
-    clipped: dict[int, float] = field(default_factory=dict)
-
-    @property
-    def answered(self) -> BoolArray:
-        return np.array([row is not None for row in self.rows], np.bool_)
-
-    def refuse(self, place: int, site: str, why: str) -> None:
-        self.outcomes[place] = why
-        logger.warning("%s: %s%s", site, why, ADVICE.get(why, ""))
-
-    def outdated(self) -> RoundAnswers:
-        """The same without the answers: the commit that they were given under has been replaced."""
-        outcomes = ["outdated" if what == "answered" else what for what in self.outcomes]
-        for place in self.offenders:
-            outcomes[place] = QUARANTINED
-        return RoundAnswers([None] * len(self.rows), outcomes)
+    round: int
+    seconds: float
+    asking: Asking
+    place_of: Mapping[Node, int]
+    found: RoundAnswers
+    question: Callable[..., Question]  # by place
+    told: set[Node] = field(default_factory=set)  # the whole commit, since they lack it
 
 
 class AnswerCollector:
@@ -111,6 +87,7 @@ class AnswerCollector:
         self._dismissals = Dismissals(federation)
         self._unasked = Unasked(federation, link)
         self.newcomers = Newcomers(federation)
+        self.evaluates: dict[str, str] = {}  # whether a site would evaluate, as it says itself
 
     @property
     def commit(self) -> Commit:
@@ -120,11 +97,14 @@ class AnswerCollector:
     def schema(self) -> ModelSchema:
         return self.folder.schema
 
-    def answers(self, model: NamedArrays, round_number: int, asked: BoolArray) -> RoundAnswers:
-        """Every site's coded answer at this model; each is put on the disk as it arrives."""
+    def answers(self, asked: Asked, replies: Iterable[Heard] | None = None) -> RoundAnswers:
+        """Every site's coded answer; each is put on the disk as it arrives.
+
+        `replies` are those of `asked.asking` as somebody handed them on.
+        """
 
         def take(found: RoundAnswers, place: int, reply: Reply) -> Parts:
-            fields = self._checked(reply, place, round_number)
+            fields = self._checked(reply, place, asked.round)
             taken_back = withdrawals.reported(fields, self.commit, place)
             if taken_back is not None:
                 found.taken_back[place] = taken_back
@@ -133,12 +113,15 @@ class AnswerCollector:
             if reply.answer is None:
                 raise AnswerRefused("malformed")
             parts = self._parts(reply.answer)
-            found.norms[place] = _norm(parts)
+            if fields.get("answer-digest") != digest_of(reply.answer):
+                raise AnswerRefused(CHANGED)
+            found.norms[place] = answer_sizes.norm(parts)
             self._coverage.note(place, coverage)
             self.federation.meeting.commits[self.commit.members[place].identity] = self.commit
+            self._take_metrics(found, place, reply, coverage)
             return parts
 
-        found = self._ask(model, round_number, "answer", asked, take)
+        found = self._hear(asked, replies, take)
         found.offenders |= self._coverage.offenders(self.commit)
         found.taken_back |= self._unasked.withdrawn
         return found
@@ -162,8 +145,18 @@ class AnswerCollector:
                 raise AnswerRefused(WITHDREW)
             replies[place] = read(fields)
 
-        self._ask(model, 0, task, np.array(self.commit.active), take, fields_of)
+        active = np.array(self.commit.active)
+        self._hear(self.ask(model, 0, active, task=task, fields_of=fields_of), None, take)
         return replies
+
+    def _take_metrics(self, found: RoundAnswers, place: int, reply: Reply, coverage: float) -> None:
+        site = self.commit.members[place].site
+        self.evaluates[site] = str(reply.fields.get("evaluates", ""))
+        if reply.metrics:
+            numbers, left_out = site_metrics.checked(reply.metrics, coverage or None)
+            found.metrics[place] = numbers
+            if left_out:
+                found.metrics_left_out[place] = ", ".join(left_out)
 
     def _parts(self, answer: NamedArrays) -> Parts:
         """An answer's arrays as they are kept; refused if they are not of numbers that can be."""
@@ -185,41 +178,32 @@ class AnswerCollector:
             except Exception:  # whatever a site sends, the others' shares count
                 raise AnswerRefused("no owner share") from None
 
-        self._ask(model, 0, "owner-share", present, take)
+        self._hear(self.ask(model, 0, present, task="owner-share"), None, take)
         return shares
 
-    def _ask(
+    def ask(
         self,
         model: NamedArrays,
         round_number: int,
-        task: str,
         asked: BoolArray,
-        take: Callable[[RoundAnswers, int, Reply], Parts | None],
-        fields_of: Callable[[int], Mapping[str, Any]] = lambda _place: {},
-    ) -> RoundAnswers:
-        """What became of each site.
-
-        `take` gets the replies without a failure; it says what is to be kept of them, or refuses.
-        """
+        *,
+        task: str = "answer",
+        fields_of: FieldsOf = nothing_else,
+    ) -> Asked:
+        """Ask those members that are connected; nobody is waited for yet."""
         members, meeting = self.commit.members, self.federation.meeting
         self._coverage.begin(self.commit)
         seconds = self.deadline.seconds
         places = np.flatnonzero(asked).tolist()
         self._await_somebody([members[place].identity for place in places], seconds)
         self._dismissals.tell(self.link, seconds=seconds)
-        self._unasked.listen(
-            partial(self._question, model, round_number, "report", {}, lambda _place: {}),
-            round_number,
-            seconds=seconds,
-        )
         found = RoundAnswers(
             [None] * len(members),
-            [
-                QUARANTINED if i in self.commit.quarantined else "answered" if one else "not asked"
-                for i, one in enumerate(asked)
-            ],
+            ["answered" if one else NOT_ASKED for one in asked.tolist()],
             left={i for i, m in enumerate(members) if m.identity in meeting.withdrew},
         )
+        for place in self.commit.quarantined:
+            found.outcomes[place] = QUARANTINED
         place_of: dict[Node, int] = {}
         for place in places:
             node = meeting.node(members[place].identity)
@@ -227,18 +211,46 @@ class AnswerCollector:
                 found.outcomes[place] = "not connected"
             else:
                 place_of[node] = place
-        newcomers = self.newcomers.look()
-        question = partial(self._question, model, round_number, task, newcomers, fields_of)
-        told: set[Node] = set()  # the whole commit, since they said that they lack it
+        common: dict[str, Any] = {
+            "given-up": self.federation.state.given_up,
+            "round": round_number,
+            "task": task,
+            "local-steps": self.method.local_steps,
+            "batch-size": self.method.batch_size or 0,
+        }
+        self._unasked.listen(
+            partial(self._question, None, {**common, "task": "report"}, nothing_else),
+            round_number,
+            seconds=seconds,
+        )
+        common |= {"model-digest": digest_of(model), **self.newcomers.look()}
+        question = partial(self._question, model, common, fields_of)
+        questions = {node: question(place) for node, place in place_of.items()}
+        sent = Asking(self.link, "train", questions, seconds=seconds)
+        for node in set(place_of) - sent.asked:  # the strategy chose others
+            found.outcomes[place_of[node]] = NOT_ASKED
+        return Asked(round_number, seconds, sent, place_of, found, question)
 
-        def hear(node: Node, reply: Reply, took: float) -> Question | None:
-            place = place_of[node]
-            if reply.failure == CommitUnknown.__name__ and node not in told:
-                told.add(node)
-                return question(place, whole=True)
+    def _hear(
+        self,
+        asked: Asked,
+        replies: Iterable[Heard] | None,
+        take: Callable[[RoundAnswers, int, Reply], Parts | None],
+    ) -> RoundAnswers:
+        """Take what arrives. A site that lacks the commit is asked again with all of it."""
+        found, members = asked.found, self.commit.members
+        heard: set[Node] = set()
+        rest = asked.asking.replies()  # what nobody handed on, or what comes of asking again
+        for node, reply, took in itertools.chain(rest if replies is None else replies, rest):
+            place = asked.place_of[node]
+            if reply.failure == CommitUnknown.__name__ and node not in asked.told:
+                asked.told.add(node)
+                asked.asking.again(node, asked.question(place, whole=True))
+                continue
+            heard.add(node)
             if reply.failure is not None:
-                self._note_failure(found, node, place, reply.failure, seconds)
-                return None
+                self._note_failure(found, node, place, reply.failure, asked.seconds)
+                continue
             self.deadline.note_answer(node, took)
             parts = None
             try:
@@ -252,11 +264,11 @@ class AnswerCollector:
                 found.bad[place] = "malformed"
             if parts is not None:  # what fails now is the server's own disk
                 found.rows[place] = self.folder.answers.put(parts)
-            return None
-
-        questions = {node: question(place) for node, place in place_of.items()}
-        for node in asking.ask(self.link, "train", questions, seconds=seconds, on_reply=hear):
-            self._note_failure(found, node, place_of[node], NO_ANSWER, seconds)
+        for node in sorted(asked.asking.asked - heard):
+            if node in asked.asking.silent:
+                self._note_failure(found, node, asked.place_of[node], NO_ANSWER, asked.seconds)
+            else:
+                found.outcomes[asked.place_of[node]] = LEFT_OUT
         return found
 
     def _note_failure(
@@ -280,11 +292,9 @@ class AnswerCollector:
 
     def _question(
         self,
-        model: NamedArrays,
-        round_number: int,
-        task: str,
-        newcomers: Mapping[str, Any],
-        fields_of: Callable[[int], Mapping[str, Any]],
+        model: NamedArrays | None,
+        common: Mapping[str, Any],
+        fields_of: FieldsOf,
         place: int,
         *,
         whole: bool = False,
@@ -296,12 +306,7 @@ class AnswerCollector:
         fields: dict[str, Any] = {
             "commit": b"" if is_known else commit.record,
             "digest": commit.digest,
-            "given-up": self.federation.state.given_up,
-            "round": round_number,
-            "task": task,
-            "local-steps": self.method.local_steps,
-            "batch-size": self.method.batch_size or 0,
-            **newcomers,
+            **common,
             **fields_of(place),
         }
         if whole or place not in self._coverage:  # it may not have seen this commit yet
@@ -309,8 +314,8 @@ class AnswerCollector:
             fields["receipt-recipients"] = [r.recipient for r in receipts]
             fields["receipt-examples"] = [r.examples for r in receipts]
             fields["receipt-signatures"] = [r.signature for r in receipts]
-        config = {**self.config, "server-round": round_number}
-        return Question(fields, model=None if task == "report" else model, config=config)
+        config = {**self.config, "server-round": common["round"]}
+        return Question(fields, model=model, config=config)
 
     def _checked(self, reply: Reply, place: int, round_number: int) -> Mapping[str, Any]:
         """The fields of a reply to this question, from this site, under this commit."""
@@ -323,22 +328,6 @@ class AnswerCollector:
             raise AnswerRefused("wrong round")
         self.newcomers.hear(place, reply.fields)
         return reply.fields
-
-
-def _norm(parts: Parts) -> float:
-    """The size of an answer; refused if no number can say it."""
-    with np.errstate(over="ignore"):
-        largest = max((float(np.abs(part).max(initial=0)) for part in parts), default=0.0)
-        if largest > LARGEST_NUMBER:
-            raise AnswerRefused("absurd values")
-        return float(np.sqrt(sum(np.vdot(one, one) for part in parts for one in _in_float64(part))))
-
-
-def _in_float64(part: npt.NDArray[Any]) -> Iterator[FloatArray]:
-    """A part, some at a time: a copy of it all would be as large as the model."""
-    flat = part.reshape(-1)
-    for start in range(0, len(flat), SOME):
-        yield flat[start : start + SOME].astype(np.float64)
 
 
 def _number(value: object, *, low: float, high: float) -> float:

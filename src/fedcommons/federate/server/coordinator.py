@@ -108,6 +108,7 @@ def _find_a_commit(
     pending = None if wanted.reshare else us.unfinished
     if pending is not None and pending.epoch.copies == wanted.copies:
         logger.info("going on with the exchange of epoch %d", pending.epoch.number)
+        us.meeting.know_as(pending.epoch.sites)
         exchange.deliver(us, link, pending, seconds=seconds)
     elif us.commit_or_none is None or wanted.reshare:
         if not is_first:
@@ -124,4 +125,14 @@ def _find_a_commit(
         )
     else:
         us.drop_unfinished()
+        us.meeting.know_as(us.commit.members)
         logger.info("using the exchange of epoch %d", us.commit.number)
+        n = len(us.commit.members_present)
+        if wanted.nobody_comes and n != n_sites:
+            logger.warning(
+                "the exchange was made by %d sites, and %d are simulated now: an app that divides "
+                "its data by num-partitions gives each of them other data than it had, which sites "
+                "refuse (DataChanged). Run it with %d sites, or make a new exchange with reshare = "
+                "true, or remove %s to begin anew",
+                *(n, n_sites, n, us.state.folder),
+            )

@@ -109,8 +109,13 @@ def _with_files_beside_it(saved: SavedTraining) -> SavedTraining:
     return SavedTraining(notes, arrays, rounds, answers)
 
 
+def _with_metrics_of_sites(saved: SavedTraining) -> SavedTraining:
+    """Checkpoint 2 -> 3: rounds of the history may have metrics of sites; none did before."""
+    return saved
+
+
 def _with_sizes(saved: SavedTraining) -> SavedTraining:
-    """Checkpoint 2 -> 3: it has the sizes of each site's last answers, and rounds who was clipped.
+    """Checkpoint 3 -> 4: it has the sizes of each site's last answers, and rounds who was clipped.
 
     Nothing is known of sizes: the bound begins anew.
     """
@@ -118,4 +123,7 @@ def _with_sizes(saved: SavedTraining) -> SavedTraining:
 
 
 STATE_DIR = Format("state-dir", upgrades=(_with_a_number, _without_epochs, _with_quarantine))
-CHECKPOINT = Format("checkpoint", upgrades=(_with_moments, _with_files_beside_it, _with_sizes))
+CHECKPOINT = Format(
+    "checkpoint",
+    upgrades=(_with_moments, _with_files_beside_it, _with_metrics_of_sites, _with_sizes),
+)

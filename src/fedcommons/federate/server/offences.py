@@ -7,8 +7,8 @@ from collections import defaultdict
 import numpy as np
 
 from fedcommons.federate.protocol.commits import Commit
-from fedcommons.federate.server.answers import RoundAnswers
 from fedcommons.federate.server.quarantine import Offence
+from fedcommons.federate.server.round_answers import RoundAnswers
 
 MOST_BAD_ANSWERS = 3  # in a row
 MOST_WITHDRAWALS = 3  # commits that one site may cause in

@@ -24,6 +24,7 @@ from fedcommons.json_file import read_json
 logger = shown.logger(__name__)
 
 NAME = "quarantine.json"
+QUARANTINED = "quarantined"  # what becomes of such a site in a round
 
 
 @dataclass(frozen=True, slots=True)

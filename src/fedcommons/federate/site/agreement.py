@@ -25,13 +25,14 @@ class Agreement:
     def __init__(self, site: Participant, commit: Commit, me: int, nonce: bytes) -> None:
         self.site, self.commit, self.me = site, commit, me
         self.audit = agreement.digest_of(commit, nonce)
+        self._identity = site.identity_in(commit.members)
         self._counts = holders.delivered(commit)
 
     def key(self) -> tuple[bytes, bytes]:
         """A fresh key for this check, and this site's signature of it."""
         public = self.site.store.keyring.fresh_key()
         statement = agreement.key_statement(self.audit, public)
-        return public, self.site.store.identity.sign("agreement", statement)
+        return public, self._identity.sign("agreement", statement)
 
     def seal(
         self, keys: Mapping[int, tuple[bytes, bytes]], gradient_of: GradientOf
@@ -55,7 +56,7 @@ class Agreement:
             values = agreement.sketch(gradient_of(place), self.audit)
             context = self._context(self.me, place)
             found[place] = envelope.seal(
-                agreement.pack(values), context, to_key=key, sender=self.site.store.identity
+                agreement.pack(values), context, to_key=key, sender=self._identity
             )
         return found
 

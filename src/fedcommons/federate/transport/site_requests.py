@@ -14,8 +14,11 @@ from fedcommons.coding import CODES
 from fedcommons.federate.protocol import agreement, versions
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.farewells import farewell
-from fedcommons.federate.protocol.model_schema import NamedArrays
+from fedcommons.federate.protocol.model_schema import NamedArrays, digest_of
 from fedcommons.federate.protocol.receipts import Receipt
+from fedcommons.federate.protocol.records import SignedOffer
+from fedcommons.federate.protocol.refusals import ModelChanged
+from fedcommons.federate.protocol.rotations import Rotations
 from fedcommons.federate.site.site import Site
 from fedcommons.federate.transport import agreement_answer, coded_answer
 from fedcommons.federate.transport.coded_answer import Train
@@ -47,14 +50,16 @@ class SiteRequests:
         store, federation = self.site.store, str(request["federation"])
         if store.withdrawals.everything and store.federation == federation:
             content = farewell(federation, node_id, run_id)
-            signature = store.identity.sign("withdrew", content)
-            return SiteReply(
-                {
-                    versions.FIELD: versions.CURRENT,
-                    "withdrew": self.site.identity_name,
-                    "signature": signature,
-                }
-            )
+            *before, now = store.keyring.identities
+            farewells = {
+                versions.FIELD: versions.CURRENT,
+                "withdrew": now.name,
+                "signature": now.sign("withdrew", content),
+            }
+            if before:
+                farewells["withdrew-also"] = [old.name for old in before]
+                farewells["also-signed"] = [old.sign("withdrew", content) for old in before]
+            return SiteReply(farewells)
         digest, record = store.commit_record()
         signed = self.site.exchange.offer(
             federation,
@@ -70,8 +75,20 @@ class SiteRequests:
                 "offer": signed.content,
                 "signature": signed.signature,
                 "commit": b"" if digest == request.get("known", b"") else record,
+                **self._rotations(signed),
             }
         )
+
+    def _rotations(self, offer: SignedOffer) -> dict[str, Any]:
+        """The site's other keys, where it offers to go on with what it began under an older one.
+
+        The server may know it by a later one already. Whoever has the old key alone is not it.
+        """
+        own = self.site.store.keyring.identities
+        if offer.checked().identity == own[-1].name:
+            return {}
+        signature = own[-1].sign("successor", offer.content)
+        return {"rotations": Rotations.of(own).encode(), "successor-signature": signature}
 
     def send(self, request: Fields) -> SiteReply:
         versions.check_request(request)
@@ -100,10 +117,12 @@ class SiteRequests:
         """Apply the commit, let the app train on what it gives this site, code the answer."""
         versions.check_request(request)
         site = self.site
+        _check_model(request, model)
         record = request["commit"] or site.record_of(request.get("digest", b""))
         commit = site.apply_commit(record, given_up=int(request["given-up"]))
         if request.get("receipt-recipients"):
-            site.note_receipts(commit, _receipts(site, request))
+            own = site.identity_in(commit.members).name
+            site.note_receipts(commit, _receipts(own, request))
         me = site.place(commit)
         withdrawn = site.withdrawn_since(commit)
         fields: dict[str, Any] = {"digest": commit.digest, "round": int(request["round"])}
@@ -139,7 +158,16 @@ class SiteRequests:
             CODES[commit.code].one_step,
             stream(commit.seed, "batches", site.name, int(request["round"])),
         )
-        return SiteReply(fields, answer=coded_answer.answer(model, examples, train))
+        answer = coded_answer.answer(model, examples, train)
+        return SiteReply({**fields, "answer-digest": digest_of(answer)}, answer=answer)
+
+    def evaluate(self, request: Fields, model: NamedArrays) -> SiteReply:
+        """Whether to measure this model; the metrics are the app's."""
+        versions.check_request(request)
+        self.site.check_taking_part()
+        self.site.record_of(request["digest"])
+        _check_model(request, model)
+        return SiteReply({"round": int(request["round"])})
 
     def _examples(self, commit: Commit) -> tuple[npt.NDArray[Any], IntArray]:
         """Everything that the site holds, its own examples first; read once for each commit."""
@@ -156,9 +184,18 @@ class SiteRequests:
         return self._read[1], self._read[2]
 
 
-def _receipts(site: Site, request: Fields) -> list[Receipt]:
+def _check_model(request: Fields, model: NamedArrays) -> None:
+    """Refuse a model that something changed on its way to here; older servers send no digest."""
+    if "model-digest" in request and digest_of(model) != request["model-digest"]:
+        raise ModelChanged(
+            "the model is not the one that the server sent: a mod outside coded or evaluated, or "
+            "the strategy, changed it"
+        )
+
+
+def _receipts(sender: str, request: Fields) -> list[Receipt]:
     columns = (request[f"receipt-{name}"] for name in ("recipients", "examples", "signatures"))
     return [
-        Receipt(site.identity_name, recipient, examples, signature)
+        Receipt(sender, recipient, examples, signature)
         for recipient, examples, signature in zip(*columns, strict=True)
     ]

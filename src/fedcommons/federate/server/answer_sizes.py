@@ -1,0 +1,70 @@
+"""How large answers are, and what becomes of those that are too large."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedcommons import bounds
+from fedcommons.checks import FloatArray
+from fedcommons.federate.protocol.commits import Commit
+from fedcommons.federate.protocol.holders import held_by_each
+from fedcommons.federate.protocol.refusals import AnswerRefused
+from fedcommons.federate.server.answer_files import AnswerFiles
+from fedcommons.federate.server.round_answers import RoundAnswers
+
+LARGEST_NUMBER = 1e100  # in an answer: what is beyond is no gradient, and its square no number
+ABSURD = 1e-3  # an answer that would be clipped to less is not used at all
+SOME = 1 << 20
+
+
+def norm(parts: Sequence[npt.NDArray[Any]]) -> float:
+    """The size of an answer; refused if no number can say it."""
+    with np.errstate(over="ignore"):
+        largest = max((float(np.abs(part).max(initial=0)) for part in parts), default=0.0)
+        if largest > LARGEST_NUMBER:
+            raise AnswerRefused("absurd values")
+        return float(np.sqrt(sum(np.vdot(one, one) for part in parts for one in _in_float64(part))))
+
+
+def _in_float64(part: npt.NDArray[Any]) -> Iterator[FloatArray]:
+    """A part, some at a time: a copy of it all would be as large as the model."""
+    flat = part.reshape(-1)
+    for start in range(0, len(flat), SOME):
+        yield flat[start : start + SOME].astype(np.float64)
+
+
+def bound(
+    commit: Commit,
+    found: RoundAnswers,
+    files: AnswerFiles,
+    last: dict[str, list[float]],
+    factor: float,
+) -> None:
+    """Clip answers that are too large for what their sites have; refuse the absurd.
+
+    An answer is durable only with the next checkpoint, so it may be changed. `last` has the sizes
+    of each site's last answers, by its identity; these are added.
+    """
+    if not factor or not found.norms:
+        return
+    members, places = commit.members, sorted(found.norms)
+    _, weights = held_by_each(commit.record)
+    norms = np.array([found.norms.get(place, 0.0) for place in range(len(members))])
+    sizes = bounds.per_unit(norms, weights)
+    known = [last.get(member.identity, []) for member in members]
+    before = np.array([x + [np.nan] * (bounds.LAST - len(x)) for x in known])
+    after = bounds.Sizes(before).observe(sizes, np.isin(np.arange(len(members)), places))
+    factors = after.factors(sizes, factor)
+    for place in places:
+        by, row = float(factors[place]), found.rows[place]
+        if row is not None and by < ABSURD:
+            found.rows[place], found.bad[place] = None, "absurd values"
+            found.refuse(place, members[place].site, "absurd values")
+        elif row is not None and by < 1:
+            found.rows[place], found.clipped[place] = files.scaled(row, by), by
+        now = after.last[place]
+        last[members[place].identity] = now[np.isfinite(now)].tolist()
