@@ -103,3 +103,15 @@ def test_size_benchmark_runs(tmp_path):
     ((_, found),) = json.loads(out.read_text()).items()
     assert found["checkpoint, MB"] == pytest.approx(0.4, rel=0.1)
     assert found["training's folder, MB"] > 4 * found["checkpoint, MB"]
+
+
+def test_robust_benchmark_runs(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import robust
+
+    monkeypatch.setattr(robust, "ROUNDS", 5)
+    free, _ = robust.trained("coded sum", "sign flip x10", 1, "IID", 0)
+    bounded, n_clipped = robust.trained("bounded", "sign flip x10", 1, "IID", 0)
+    assert n_clipped > 0
+    assert bounded > free + 0.1
+    assert robust.trained("bounded", "nobody", 0, "IID", 0)[1] == 0
