@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedcommons.federate.protocol.commits import Commit
+from fedcommons.federate.site import labels
 from fedcommons.federate.site.own_data import SiteData
 from fedcommons.federate.site.store import Store
 
@@ -37,12 +38,11 @@ def summary_of(data: SiteData) -> dict[str, Any]:
     """What the data are. All of them are read; a bad label or input raises an error."""
     data.check_labels()
     data.fingerprints(bytes(32))
-    labels = np.unique(data.y)
     return {
         "examples": data.n_examples,
         "shareable": int(data.shareable.sum()),
         "an_example": data.layout,
-        "labels": ", ".join(map(str, labels[:20])) + (", ..." if len(labels) > 20 else ""),
+        "labels": labels.in_words(data.y),
     }
 
 

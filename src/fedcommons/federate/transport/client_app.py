@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedcommons import checks
-from fedcommons.errors import FederationError
+from fedcommons.errors import ArgumentError, FederationError
 from fedcommons.federate.protocol.model_schema import NamedArrays
 from fedcommons.federate.protocol.refusals import ExamplesIgnored
+from fedcommons.federate.site.labels import class_names
 from fedcommons.federate.site.own_data import SiteData
 from fedcommons.federate.site.site import Site
 from fedcommons.federate.site.store import Store
@@ -35,15 +37,26 @@ def attach(
     data: Callable[[Context], SiteData] | None = None,
     *,
     n_classes: int | None = None,
+    classes: Sequence[str] | None = None,
 ) -> SiteClient:
     """Let a client app take part in exchanges; `data` loads the site's examples.
 
     Without `data` they are read from the file that the node config names. With `n_classes` labels
     that are not below it are refused, the site's own and those that others send: else one site's
-    mistake stops the training of all that hold its examples.
+    mistake stops the training of all that hold its examples. Labels in files that are words are
+    names of `classes`: all sites number these in the same order.
     """
     if n_classes is not None:
         n_classes = checks.integer("n_classes", n_classes, low=1)
+    if classes is not None:
+        names = class_names(classes)
+        if data is not None:
+            raise ArgumentError(
+                "classes must be given where the examples are made, as "
+                "SiteData.from_arrays(..., classes=...) or data_from_node_config(context, "
+                "classes=...), and not to attach, if it gets data, too"
+            )
+        data = partial(data_from_node_config, classes=names)
     client = SiteClient(data, n_classes)
     for message_type, handler in (
         (messages.OFFER, client.offer),
@@ -92,7 +105,8 @@ class SiteClient:
             peers = peers_from_node_config(context)
             # Who withdrew everything may have removed it too, and still takes its leave.
             data = SiteData.none() if store.withdrawals.everything else self._load(context)
-            data = replace(data, n_classes=self._n_classes)
+            if self._n_classes is not None:
+                data = replace(data, n_classes=self._n_classes)
             self._open[known] = Site(store, data, name, peers)
         return self._open[known]
 

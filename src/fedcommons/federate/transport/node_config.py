@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 from flwr.app import Context
@@ -66,14 +67,17 @@ def read_peers(path: Path) -> dict[str, str]:
     return peers
 
 
-def data_from_node_config(context: Context) -> SiteData:
-    """The file that the node config names under `data`."""
+def data_from_node_config(context: Context, *, classes: Sequence[str] | None = None) -> SiteData:
+    """The file that the node config names under `data`; labels may be names of `classes`."""
     config = context.node_config
     if not isinstance(config.get("data"), str):
-        raise ArgumentError('node config: data must be an .npz or .parquet file, as data="/path"')
+        raise ArgumentError(
+            'node config: data must be an .npz, .parquet or .csv file, as data="/path"'
+        )
     return load_site_data(
         str(config["data"]),
         spool=store_folder(context) / SPOOL,
         label=str(config.get("label-column", "label")),
         shareable=str(config.get("shareable-column", "shareable")),
+        classes=classes,
     )

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedcommons.checks import IntArray
 from fedcommons.coding import CODES
 from fedcommons.federate.protocol import versions
 from fedcommons.federate.protocol.commits import Commit
@@ -39,7 +38,7 @@ class SiteRequests:
     """Answers the server's questions at one site."""
 
     site: Site
-    _read: tuple[bytes, npt.NDArray[Any], IntArray] | None = field(default=None, init=False)
+    _read: tuple[bytes, npt.NDArray[Any], npt.NDArray[Any]] | None = field(default=None, init=False)
 
     def offer(self, request: Fields, *, node_id: int, run_id: int) -> SiteReply:
         """Say who this is; a site that withdrew everything takes its leave instead."""
@@ -55,6 +54,8 @@ class SiteRequests:
                     "signature": signature,
                 }
             )
+        if request.get(versions.FIELD, 0) < 3 and not self.site.data.form.has_class_numbers:
+            raise versions.ServerIsOlder("the server knows no labels but class numbers")
         digest, record = store.commit_record()
         signed = self.site.exchange.offer(
             federation,
@@ -137,7 +138,7 @@ class SiteRequests:
         )
         return SiteReply(fields, answer=coded_answer.answer(model, examples, train))
 
-    def _examples(self, commit: Commit) -> tuple[npt.NDArray[Any], IntArray]:
+    def _examples(self, commit: Commit) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Everything that the site holds, its own examples first; read once for each commit."""
         if self._read is None or self._read[0] != commit.digest:
             site = self.site
