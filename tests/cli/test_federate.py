@@ -172,7 +172,7 @@ def test_the_help_of_a_command_has_an_example_and_fits_on_80_columns(command):
         (("proxy", "--tls", "{tmp}", "--listen", "127.0.0.1:99999"), 2, "a port up to 65535"),
         (("proxy", "--tls", "{tmp}", "--superlink", "localhost"), 2, "superlink must be"),
         (("check", "{tmp}/none.npz"), 3, "none.npz cannot be read: No such file"),
-        (("check", "{tmp}/full/file"), 3, "data must be .npz or .parquet"),
+        (("check", "{tmp}/full/file"), 3, "data must be .npz, .parquet or .csv"),
         (("check", "{tmp}/nan.npz"), 3, "x must be finite, got nan in example 2"),
         (("check", "{tmp}/digits.npz", "--classes", "2"), 3, "labels from 0 to 1, got 2 in"),
         (("check", "{tmp}/digits.npz", "--classes", "0"), 2, "classes must be an integer >= 1"),
@@ -217,7 +217,7 @@ def test_a_data_file_can_be_checked_before_anything_runs(tmp_path):
     [
         ("data.py", "x_train[mine]", "x_trian[mine]", "AttributeError at data.py:"),
         ("data.py", "mnist.y_train[mine], shareable", "mnist.y_train, shareable",
-         "DataError: data: y must be one integer label for each of the"),
+         "DataError: data: y must be numbers (examples, ...), a label for each of the"),
         ("data.py", "N_CLASSES = 10", "N_CLASSES = 9",
          "DataError: data: y must be labels from 0 to 8, got 9 in example"),
         ("task.py", ".astype(np.float32))})", ")})",

@@ -67,5 +67,13 @@ class ExamplesIgnored(Refusal):
     """The training function did not ask the site for the examples that it trains on."""
 
 
+class ScaleRefused(Refusal):
+    """A scale that does not fit the site's inputs, or inputs that have none of their own."""
+
+
+class TooFewExamples(Refusal):
+    """The site has too few examples to tell anything of them all together."""
+
+
 class AnswerRefused(Refusal):
     """An answer to a training message that must not count."""

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from fedcommons import shown
 from fedcommons.checks import BoolArray
-from fedcommons.federate.protocol import versions
+from fedcommons.federate.protocol import scale_fields, versions
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays
 from fedcommons.federate.protocol.refusals import AnswerRefused, CommitUnknown
@@ -27,6 +27,7 @@ from fedcommons.federate.server.link import NO_ANSWER, TOO_LATE, Link, Node, Que
 from fedcommons.federate.server.training_folder import TrainingFolder
 from fedcommons.federate.server.withdrawals import Dismissals
 from fedcommons.methods import Method
+from fedcommons.scaling import Moments, Scale
 
 logger = shown.logger(__name__)
 
@@ -90,6 +91,7 @@ class AnswerCollector:
     ) -> None:
         self.federation, self.link, self.folder = federation, link, folder
         self.method, self.deadline, self.config = method, deadline, config
+        self.scale: Scale | None = None  # of the inputs, if they have one
         self._coverage = Coverage()
         self._dismissals = Dismissals(federation)
         self.newcomers = Newcomers(federation)
@@ -145,6 +147,20 @@ class AnswerCollector:
 
         self._ask(model, 0, "owner-share", present, take)
         return shares
+
+    def moments(self, asked: BoolArray) -> tuple[RoundAnswers, dict[int, Moments]]:
+        """What sites tell of their inputs, by place."""
+        moments: dict[int, Moments] = {}
+
+        def take(found: RoundAnswers, place: int, reply: Reply) -> None:
+            fields = self._checked(reply, place, 0)
+            taken_back = withdrawals.reported(fields, self.commit, place)
+            if taken_back is not None:
+                found.taken_back[place] = taken_back
+                raise AnswerRefused("withdrew examples")
+            moments[place] = scale_fields.moments_of(fields, self.commit.members[place].n_examples)
+
+        return self._ask({}, 0, "moments", asked, take), moments
 
     def _ask(
         self,
@@ -248,6 +264,7 @@ class AnswerCollector:
             "task": task,
             "local-steps": self.method.local_steps,
             "batch-size": self.method.batch_size or 0,
+            **scale_fields.of_scale(self.scale),
             **newcomers,
         }
         if whole or place not in self._coverage:  # it may not have seen this commit yet

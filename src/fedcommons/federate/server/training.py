@@ -19,6 +19,7 @@ from fedcommons.federate.server.link import Link
 from fedcommons.federate.server.round_notes import Evaluate, RoundNote
 from fedcommons.federate.server.rounds import Rounds
 from fedcommons.federate.server.settings import Settings
+from fedcommons.federate.server.standardisation import scale_of_training
 from fedcommons.federate.server.training_folder import TrainingFolder
 from fedcommons.federate.server.training_state import TrainingState, digest_of
 
@@ -89,6 +90,8 @@ class Training:
         )
         rounds = Rounds(self.federation, self.settings, collector)
         saved = self.federation.state.checkpoint(self.name)
+        if (scale := scale_of_training(collector, self.settings, saved)) is not None:
+            collector.scale = scale.scale
         code_choice.commit_to_code(
             self.federation, self.settings, saved, lambda: collector.owner_shares(initial)
         )
@@ -105,7 +108,8 @@ class Training:
             rounds.warm_up(state)
             self._save(state, folder)
         self._go_on(rounds, state, num_rounds, evaluate, on_round)
-        results.write(self.folder, self._about(), state.history, state.model)
+        about = {**self._about(), **({} if scale is None else {"scale": scale.listed})}
+        results.write(self.folder, about, state.history, state.model)
         return state
 
     def _go_on(

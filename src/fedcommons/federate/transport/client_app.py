@@ -13,6 +13,7 @@ from flwr.clientapp import ClientApp
 
 from fedcommons import checks
 from fedcommons.errors import ArgumentError, FederationError
+from fedcommons.federate.protocol import scale_fields
 from fedcommons.federate.protocol.model_schema import NamedArrays
 from fedcommons.federate.protocol.refusals import ExamplesIgnored
 from fedcommons.federate.site.labels import class_names
@@ -30,6 +31,7 @@ from fedcommons.federate.transport.node_config import (
 from fedcommons.federate.transport.scrubbed_errors import Handler, scrubbed
 from fedcommons.federate.transport.site_requests import SiteReply, SiteRequests
 from fedcommons.federate.transport.weighted_examples import Batch, Batches, WeightedExamples
+from fedcommons.scaling import Scale
 
 
 def attach(
@@ -84,6 +86,7 @@ class SiteClient:
     """
 
     _examples: ClassVar[dict[int, WeightedExamples]] = {}  # while a node trains
+    _scales: ClassVar[dict[int, Scale | None]] = {}  # while a node trains
     _asked_for: ClassVar[set[int]] = set()  # nodes, by their training functions
 
     def __init__(self, data: Callable[[Context], SiteData] | None, n_classes: int | None) -> None:
@@ -164,13 +167,25 @@ class SiteClient:
         found = self._weighted_examples(context)
         return found.x, found.y, found.weight
 
+    def scale(self, context: Context) -> Scale | None:
+        """What inputs were brought to one scale with; None if they are as they are in the data.
+
+        `scale.apply(x)` does the same to inputs of one's own, held out for evaluation perhaps.
+        """
+        self._held(context)
+        return self._scales.get(context.node_id)
+
     def _weighted_examples(self, context: Context) -> WeightedExamples:
+        held = self._held(context)
+        self._asked_for.add(context.node_id)
+        return held
+
+    def _held(self, context: Context) -> WeightedExamples:
         held = self._examples.get(context.node_id)
         if held is None:
             raise FederationError(
                 "examples are there while a training message is handled: use mods=[coded(site)]"
             )
-        self._asked_for.add(context.node_id)
         return held
 
     # The handlers of messages
@@ -196,12 +211,13 @@ class SiteClient:
 
         def train(examples: WeightedExamples) -> Mapping[str, NamedArrays]:
             self._examples[context.node_id] = examples
+            self._scales[context.node_id] = scale_fields.scale_of(fields)
             self._asked_for.discard(context.node_id)
             content["arrays"] = own_statistics.with_own(given, context.state)
             try:
                 reply = app_train(message, context)
             finally:
-                del self._examples[context.node_id]
+                del self._examples[context.node_id], self._scales[context.node_id]
             if context.node_id not in self._asked_for:
                 raise ExamplesIgnored(
                     "the training function must take its examples from site.batches, "

@@ -10,15 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcommons.coding import CODES
-from fedcommons.federate.protocol import versions
+from fedcommons.federate.protocol import scale_fields, versions
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.farewells import farewell
 from fedcommons.federate.protocol.model_schema import NamedArrays
 from fedcommons.federate.protocol.receipts import Receipt
+from fedcommons.federate.site import standardisation
 from fedcommons.federate.site.site import Site
 from fedcommons.federate.transport import coded_answer
 from fedcommons.federate.transport.coded_answer import Train
 from fedcommons.federate.transport.weighted_examples import WeightedExamples
+from fedcommons.scaling import Scale
 from fedcommons.streams import stream
 
 Fields = Mapping[str, Any]
@@ -38,7 +40,9 @@ class SiteRequests:
     """Answers the server's questions at one site."""
 
     site: Site
-    _read: tuple[bytes, npt.NDArray[Any], npt.NDArray[Any]] | None = field(default=None, init=False)
+    _read: tuple[object, npt.NDArray[Any], npt.NDArray[Any]] | None = field(
+        default=None, init=False
+    )
 
     def offer(self, request: Fields, *, node_id: int, run_id: int) -> SiteReply:
         """Say who this is; a site that withdrew everything takes its leave instead."""
@@ -120,13 +124,20 @@ class SiteRequests:
             return SiteReply(fields)
         held = site.holdings(commit)
         fields["coverage"] = held.coverage
-        x, y = self._examples(commit)
+        if request["task"] == "moments":
+            own = site.rows.examples(site.manifest_of(commit))[0]
+            fields |= scale_fields.of_moments(standardisation.own_moments(site.data, own))
+            return SiteReply(fields)
+        scale = scale_fields.scale_of(request)
+        x, y = self._examples(commit, scale)
         if request["task"] == "owner-share":
             n_own = len(held.own)
             fields["owner-share"] = coded_answer.owner_share(
                 model, train, x[:n_own], y[:n_own], held.own_shared, held.placement.copies[:n_own]
             )
             return SiteReply(fields)
+        if scale is None and int(request["round"]) <= 1:
+            standardisation.warn_of_scales(site.data, x[: len(held.own)])
         examples = WeightedExamples(
             x,
             y,
@@ -138,9 +149,15 @@ class SiteRequests:
         )
         return SiteReply(fields, answer=coded_answer.answer(model, examples, train))
 
-    def _examples(self, commit: Commit) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Everything that the site holds, its own examples first; read once for each commit."""
-        if self._read is None or self._read[0] != commit.digest:
+    def _examples(
+        self, commit: Commit, scale: Scale | None
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Everything that the site holds, its own examples first, on the scale that is asked for.
+
+        It is read once for each commit and scale.
+        """
+        known_as = (commit.digest, scale_fields.of_scale(scale))
+        if self._read is None or self._read[0] != known_as:
             site = self.site
             own_x, own_y = site.rows.examples(site.manifest_of(commit))
             received = [
@@ -148,8 +165,9 @@ class SiteRequests:
                 for sender, _ in site.holdings(commit).senders
             ]
             x = np.concatenate([own_x, *(part for part, _ in received)])
+            x = standardisation.scaled(site.data, x, scale)
             y = np.concatenate([own_y, *(part for _, part in received)])
-            self._read = (commit.digest, x, y)
+            self._read = (known_as, x, y)
         return self._read[1], self._read[2]
 
 
