@@ -57,10 +57,16 @@ def test_a_small_spread_about_a_large_mean_is_not_lost():
 
 
 def test_scales_that_are_far_apart_are_named():
-    assert far_apart(np.array([1.0, 100.0, 0.0])) == ""
-    assert far_apart(np.array([0.0, 0.0])) == ""
-    said = "feature 2 has a standard deviation of 205, feature 0 one of 2"
-    assert far_apart(np.array([2.0, 50.0, 205.0, 0.0])) == said
-    assert far_apart(np.array([1e-3, 1.0]), ["crp", "age"]) == (
-        "'age' has a standard deviation of 1, 'crp' one of 0.001"
+    def said(x: list[list[float]], *names: str) -> str:
+        return far_apart(Moments.of(np.array(x)), names)
+
+    assert said([[0.5, 49, 0], [-0.5, -49, 0]]) == ""
+    assert said([[0.001, 1], [0.001, -1]]) == ""  # both are small
+    assert said([[0, 0]]) == ""
+    assert far_apart(total([], 2)) == ""
+    assert said([[2, 50, 205, 0], [-2, 50, -205, 0]]) == (
+        "feature 2 is about 205 in size, feature 0 about 2"
+    )
+    assert said([[0.3, 2020], [-0.3, 2020]], "crp", "year") == (
+        "'year' is about 2.02e+03 in size, 'crp' about 0.3"
     )

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from fedcommons.checks import FloatArray
 
-FAR_APART = 100.0  # times as large: inputs whose deviations differ more slow any gradient descent
+LARGE, FAR_APART = 10.0, 100.0  # a size that makes steps too long, beside sizes so much smaller
 BLOCK = 1 << 20  # numbers that are worked on at a time
 
 
@@ -101,19 +101,20 @@ def total(parts: Iterable[Moments], n_features: int) -> Moments:
     return found
 
 
-def far_apart(deviation: FloatArray, names: Sequence[str] = ()) -> str:
-    """Which features are on very different scales, in words; empty if there are none."""
-    moving = np.flatnonzero(deviation > 0)
-    if not len(moving):
+def far_apart(moments: Moments, names: Sequence[str] = ()) -> str:
+    """Which inputs are on very different scales, in words; empty if there are none."""
+    size = np.sqrt(moments.mean**2 + moments.squares / max(moments.n, 1))
+    there = np.flatnonzero(size > 0)
+    if not len(there):
         return ""
-    widest, narrowest = moving[deviation[moving].argmax()], moving[deviation[moving].argmin()]
-    if deviation[widest] <= FAR_APART * deviation[narrowest]:
+    largest, smallest = there[size[there].argmax()], there[size[there].argmin()]
+    if size[largest] < max(LARGE, FAR_APART * size[smallest]):
         return ""
 
     def named(k: int) -> str:
         return repr(names[k]) if names else f"feature {k}"
 
     return (
-        f"{named(widest)} has a standard deviation of {deviation[widest]:.3g}, "
-        f"{named(narrowest)} one of {deviation[narrowest]:.3g}"
+        f"{named(largest)} is about {size[largest]:.3g} in size, "
+        f"{named(smallest)} about {size[smallest]:.3g}"
     )

@@ -213,6 +213,18 @@ def test_a_data_file_can_be_checked_before_anything_runs(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npz"]
 
 
+def test_a_table_can_be_checked_before_anything_runs(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("age;crp;outcome;days\n50;0,5;yes;1\n61;0,01;no;2\n")
+    check = ["federate", "check", path, "--separator", ";", "--decimal", ",", "--json"]
+    found = json.loads(fedcommons(*check, "--label-column", "outcome", "--classes", "no,yes"))
+    assert found == {
+        "examples": 2, "shareable": 0, "an_example": "float64 3", "labels": "0, 1",
+        "features": "age, crp, days",
+        "scales": "very different: 'age' is about 55.8 in size, 'crp' about 0.354",
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("file", "before", "after", "said"),
     [

@@ -25,6 +25,8 @@ def load_site_data(
     label: str | Sequence[str] = "label",
     shareable: str = "shareable",
     classes: Sequence[str] | None = None,
+    separator: str = ",",
+    decimal: str = ".",
 ) -> SiteData:
     """Read a site's data file.
 
@@ -33,7 +35,8 @@ def load_site_data(
       column `shareable`. Features go by their position: all sites have the same, in the same
       order. A label may consist of several columns, `label = "time,event"`.
 
-    Labels that are words are names of `classes`, which all sites have in the same order.
+    Labels that are words are names of `classes`, which all sites have in the same order. A CSV file
+    has `separator` between its fields, and `decimal` in its numbers.
     Inputs are read from the file when they are needed. If the file's format does not allow that,
     they are unpacked once into the folder `spool`, so that memory stays bounded.
     """
@@ -43,9 +46,11 @@ def load_site_data(
     except OSError as error:
         raise DataError(f"data {path} cannot be read: {error.strerror}") from None
     label = label if isinstance(label, str) else tuple(label)
-    columns: tuple[object, ...] = (label, shareable)
     if classes is not None:
-        columns += (class_names(classes),)
+        classes = class_names(classes)
+    columns: tuple[object, ...] = (label, shareable)
+    if (classes, separator, decimal) != (None, ",", "."):  # left out, as before there were any
+        columns += (classes, separator, decimal)
     stamp = repr((str(path.resolve()), version, *columns))
     unpacked = spool / hashlib.sha256(stamp.encode()).hexdigest()[:32]
     if path.suffix == ".npz":
@@ -55,7 +60,15 @@ def load_site_data(
             path, unpacked, stamp, label=label, shareable=shareable, classes=classes
         )
     if path.suffix == ".csv":
-        return read_csv_data(path, stamp, label=label, shareable=shareable, classes=classes)
+        return read_csv_data(
+            path,
+            stamp,
+            label=label,
+            shareable=shareable,
+            classes=classes,
+            separator=separator,
+            decimal=decimal,
+        )
     raise DataError(f"data must be .npz, .parquet or .csv, got {path}")
 
 
@@ -66,5 +79,13 @@ def data_behind(stamp: str, *, spool: Path) -> SiteData | None:
     path, _, label, shareable, *more = ast.literal_eval(stamp)
     if not Path(path).exists():
         return None
-    classes = more[0] if more else None
-    return load_site_data(path, spool=spool, label=label, shareable=shareable, classes=classes)
+    classes, separator, decimal = more or (None, ",", ".")
+    return load_site_data(
+        path,
+        spool=spool,
+        label=label,
+        shareable=shareable,
+        classes=classes,
+        separator=separator,
+        decimal=decimal,
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -158,9 +158,7 @@ class SiteData:
     def fingerprints(self, key: bytes) -> npt.NDArray[np.uint8]:
         """A fingerprint of every example, (examples, 16) bytes; raise if an input is not finite."""
         out = np.empty((self.n_examples, FINGERPRINT), np.uint8)
-        step = max(1, BLOCK_BYTES // self.form.row_bytes)
-        for start in range(0, self.n_examples, step):
-            block = self.x.block(start, min(start + step, self.n_examples))
+        for start, block in self.blocks():
             if block.dtype.kind == "f" and not np.isfinite(block).all():
                 flat = block.reshape(len(block), -1)
                 row, column = np.argwhere(~np.isfinite(flat))[0]
@@ -168,5 +166,12 @@ class SiteData:
                     f"{self.source}: x must be finite, got {flat[row, column]} in example "
                     f"{start + row}"
                 )
-            out[start : start + step] = fingerprints_of(block, self.y[start : start + step], key)
+            rows = slice(start, start + len(block))
+            out[rows] = fingerprints_of(block, self.y[rows], key)
         return out
+
+    def blocks(self) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+        """The inputs in parts, and the row at which each begins."""
+        step = max(1, BLOCK_BYTES // self.form.row_bytes)
+        for start in range(0, self.n_examples, step):
+            yield start, self.x.block(start, min(start + step, self.n_examples))

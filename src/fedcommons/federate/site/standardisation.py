@@ -50,13 +50,19 @@ def scaled(data: SiteData, x: npt.NDArray[Any], scale: Scale | None) -> npt.NDAr
     return scale.apply(x)
 
 
-def warn_of_scales(data: SiteData, x: npt.NDArray[Any]) -> None:
-    """Say in this site's log which features are on very different scales."""
+def scales_of(data: SiteData) -> str:
+    """Which features are on very different scales, in words; empty if there are none."""
     if not has_scales(data.form):
-        return
+        return ""
+    blocks = (block for _, block in data.blocks())
     with np.errstate(over="ignore", invalid="ignore"):
-        said = scaling.far_apart(Moments.of(x).deviation, data.features)
-    if said:
+        moments = scaling.total(map(Moments.of, blocks), data.form.shape[0])
+        return scaling.far_apart(moments, data.features)
+
+
+def warn_of_scales(data: SiteData) -> None:
+    """Say in this site's log which features are on very different scales."""
+    if said := scales_of(data):
         logger.warning(
             "%s: inputs are on very different scales, which slows training or spoils it: %s; "
             'scale = "standard" in the server\'s run config brings them to one',

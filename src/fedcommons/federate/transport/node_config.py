@@ -80,4 +80,6 @@ def data_from_node_config(context: Context, *, classes: Sequence[str] | None = N
         label=str(config.get("label-column", "label")),
         shareable=str(config.get("shareable-column", "shareable")),
         classes=classes,
+        separator=str(config.get("separator", ",")),
+        decimal=str(config.get("decimal", ".")),
     )

@@ -137,7 +137,7 @@ class SiteRequests:
             )
             return SiteReply(fields)
         if scale is None and int(request["round"]) <= 1:
-            standardisation.warn_of_scales(site.data, x[: len(held.own)])
+            standardisation.warn_of_scales(site.data)
         examples = WeightedExamples(
             x,
             y,
