@@ -1,6 +1,7 @@
 """Inputs are brought to one scale by what sites tell of theirs, once for each training."""
 
 import json
+import signal
 from dataclasses import replace
 
 import numpy as np
@@ -8,13 +9,22 @@ import pytest
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 
 from fedcommons.errors import ArgumentError, FederationError
-from fedcommons.federate.protocol import scale_fields
+from fedcommons.federate.protocol import durable, scale_fields
 from fedcommons.federate.protocol.refusals import MalformedRecord
 from fedcommons.federate.server.settings import Settings
 from fedcommons.federate.site.own_data import SiteData
 from fedcommons.federate.transport import messages
 from fedcommons.scaling import Moments, Scale
-from tests.federate.tiny import N_FEATURES, Counting, Tampered, Tiny, outcomes, train
+from tests.federate.tiny import (
+    N_FEATURES,
+    Counting,
+    Tampered,
+    Tiny,
+    die_at,
+    in_child,
+    outcomes,
+    train,
+)
 
 pytestmark = pytest.mark.usefixtures("impatient")
 
@@ -118,6 +128,19 @@ def test_two_runs_are_one(tiny, tmp_path):
     at_once, _ = run(other, 5)
     other.close()
     assert in_two.tolist() == at_once.tolist()
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_a_server_killed_while_it_keeps_the_scale_goes_on(tiny, side):
+    def main():
+        durable.reached = die_at(f"server.scale:{side}")
+        run(tiny, 2)
+
+    assert in_child(main) == -signal.SIGKILL
+    assert bool(list(tiny.state_dir.glob("training-*/scale.json"))) == (side == "after")
+    run(tiny, 2)
+    np.testing.assert_allclose(kept(tiny)["mean"], everything(tiny)[0].mean(axis=0), rtol=1e-12)
+    assert {tuple(scale.mean) for scale in least_squares.scales} == {tuple(kept(tiny)["mean"])}
 
 
 def test_results_say_which_scale_and_whose(tiny):
