@@ -9,7 +9,10 @@ import re
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from flwr.app import Context
 
 from fedcommons.errors import ArgumentError
@@ -69,13 +72,28 @@ def read_peers(path: Path) -> dict[str, str]:
 
 def data_from_node_config(context: Context, *, classes: Sequence[str] | None = None) -> SiteData:
     """The file that the node config names under `data`; labels may be names of `classes`."""
+    return _data_file(context, "data", classes)
+
+
+def held_out_from_node_config(
+    context: Context, *, classes: Sequence[str] | None = None
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Inputs and labels of the file that the node config names under `held-out`.
+
+    They are for the app's evaluate function: nothing trains on them, and nothing is shared.
+    """
+    found = _data_file(context, "held-out", classes)
+    return found.x.take(np.arange(found.n_examples)), found.y
+
+
+def _data_file(context: Context, key: str, classes: Sequence[str] | None) -> SiteData:
     config = context.node_config
-    if not isinstance(config.get("data"), str):
+    if not isinstance(config.get(key), str):
         raise ArgumentError(
-            'node config: data must be an .npz, .parquet or .csv file, as data="/path"'
+            f'node config: {key} must be an .npz, .parquet or .csv file, as {key}="/path"'
         )
     return load_site_data(
-        str(config["data"]),
+        str(config[key]),
         spool=store_folder(context) / SPOOL,
         label=str(config.get("label-column", "label")),
         shareable=str(config.get("shareable-column", "shareable")),
