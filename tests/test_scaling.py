@@ -68,5 +68,5 @@ def test_scales_that_are_far_apart_are_named():
         "feature 2 is about 205 in size, feature 0 about 2"
     )
     assert said([[0.3, 2020], [-0.3, 2020]], "crp", "year") == (
-        "'year' is about 2.02e+03 in size, 'crp' about 0.3"
+        "year is about 2.02e+03 in size, crp about 0.3"
     )

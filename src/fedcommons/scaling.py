@@ -112,7 +112,7 @@ def far_apart(moments: Moments, names: Sequence[str] = ()) -> str:
         return ""
 
     def named(k: int) -> str:
-        return repr(names[k]) if names else f"feature {k}"
+        return names[k] if names else f"feature {k}"
 
     return (
         f"{named(largest)} is about {size[largest]:.3g} in size, "

@@ -221,7 +221,7 @@ def test_a_table_can_be_checked_before_anything_runs(tmp_path):
     assert found == {
         "examples": 2, "shareable": 0, "an_example": "float64 3", "labels": "0, 1",
         "features": "age, crp, days",
-        "scales": "very different: 'age' is about 55.8 in size, 'crp' about 0.354",
+        "scales": "very different: age is about 55.8 in size, crp about 0.354",
     }  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 
 from fedcommons.errors import ArgumentError, FederationError
 from fedcommons.federate.protocol import durable, scale_fields
@@ -14,6 +14,7 @@ from fedcommons.federate.protocol.refusals import MalformedRecord
 from fedcommons.federate.server.settings import Settings
 from fedcommons.federate.site.own_data import SiteData
 from fedcommons.federate.transport import messages
+from fedcommons.federate.transport.node_config import tells_means
 from fedcommons.scaling import Moments, Scale
 from tests.federate.tiny import (
     N_FEATURES,
@@ -170,7 +171,7 @@ def test_the_warning_names_features(tiny, caplog):
     for name, data in tiny.data.items():
         tiny.data[name] = replace(data, features=("age", "chol", "bp", "sex"))
     run(tiny, 1, scale="none")
-    assert "'chol' is about" in caplog.text
+    assert "chol is about" in caplog.text
 
 
 def test_another_scale_is_another_training():
@@ -179,6 +180,28 @@ def test_another_scale_is_another_training():
     assert "scale" not in plain._identity({})
     with pytest.raises(ArgumentError, match="scale must be one of none, standard, got 'robust'"):
         Settings(scale="robust")
+
+
+def test_an_evaluate_function_has_the_same_scale(tiny):
+    found = []
+
+    def measure(site, message, context):
+        found.append(site.scale(context))
+        metrics = MetricRecord({"num-examples": 1, "one": 1.0})
+        return Message(RecordDict({"metrics": metrics}), reply_to=message)
+
+    run(tiny, 1, grid=tiny.grid(train=least_squares, evaluate=measure))
+    assert len(found) == 4
+    assert {tuple(scale.mean) for scale in found} == {tuple(kept(tiny)["mean"])}
+    assert {tuple(scale.deviation) for scale in found} == {tuple(kept(tiny)["deviation"])}
+
+
+def test_a_scale_is_there_while_a_message_is_handled_and_no_longer(tiny):
+    grid = tiny.grid(train=least_squares)
+    run(tiny, 1, grid=grid)
+    context = next(iter(grid.contexts.values()))
+    with pytest.raises(FederationError, match="a scale is there while a message is handled"):
+        tiny.clients[-1].scale(context)
 
 
 # Sites that are missing, or have too little
@@ -221,14 +244,30 @@ def test_a_site_with_few_examples_tells_nothing_and_trains(tiny):
     tiny.data["c"] = SiteData.from_arrays(data.x.take(few), data.y[few], data.shareable[few])
     grid = tiny.grid(Tampered, train=least_squares)
     told = []
-    grid.tamper = lambda s, m, reply: (
-        told.append((s, tells(reply))) or reply
-    )
+    grid.tamper = lambda s, m, reply: told.append((s, tells(reply))) or reply
     run(tiny, 1, grid=grid)
     assert kept(tiny)["left_out"] == {"c": "TooFewExamples"}
     assert ("a", True) in told
     assert ("c", True) not in told
     assert "c" in {name for name, *_ in least_squares.given}
+
+
+def test_a_site_may_keep_its_means_to_itself(tiny, caplog):
+    grid = tiny.grid(train=least_squares)
+    for context in grid.contexts.values():
+        if context.node_config["site"] == "d":
+            context.node_config["tell-means"] = False
+    run(tiny, 1, grid=grid)
+    assert kept(tiny)["left_out"] == {"d": "MeansWithheld"}
+    assert "not known of d (MeansWithheld)" in caplog.text
+    assert "d" in {name for name, *_ in least_squares.given}
+
+
+def test_a_word_is_no_permission():
+    context = Context(1, 1, {"tell-means": "no"}, RecordDict(), {})
+    with pytest.raises(ArgumentError, match="tell-means must be true or false, got 'no'"):
+        tells_means(context)
+    assert tells_means(Context(1, 1, {}, RecordDict(), {}))
 
 
 def test_a_scale_of_one_site_alone_is_none(tiny):

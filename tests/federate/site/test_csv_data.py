@@ -83,7 +83,7 @@ def test_what_there_is_is_said(read):
     assert "scales" not in said
     rows = "".join(f"{k},{1000 * k},0\n" for k in range(1, 5))
     apart = summary_of(read(f"crp,platelets,label\n{rows}"))["scales"]
-    assert apart == "very different: 'platelets' is about 2.74e+03 in size, 'crp' about 2.74"
+    assert apart == "very different: platelets is about 2.74e+03 in size, crp about 2.74"
 
 
 BAD = {

@@ -75,6 +75,10 @@ class TooFewExamples(Refusal):
     """The site has too few examples to tell anything of them all together."""
 
 
+class MeansWithheld(Refusal):
+    """The site's operator does not let it tell means and deviations."""
+
+
 class ModRefused(Refusal):
     """A mod of the site's app does not go with `coded`, or not in the place where it is."""
 

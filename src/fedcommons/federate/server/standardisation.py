@@ -33,6 +33,7 @@ LEAST_SITES = 2  # else the scale would be what one site alone told
 AWAY = {"not connected", NO_ANSWER, TOO_LATE, UNAVAILABLE, CRASHED}  # asked again
 ADVICE = {
     "ScaleRefused": 'scale = "standard" is for tables: flat inputs of numbers that are no bytes',
+    "MeansWithheld": "its node config says tell-means=false; it trains all the same",
     "TooFewExamples": "it has too few examples to tell anything of them; it trains all the same",
 }
 

@@ -36,6 +36,7 @@ from fedcommons.federate.transport.node_config import (
     peers_from_node_config,
     site_name,
     store_folder,
+    tells_means,
 )
 from fedcommons.federate.transport.scrubbed_errors import Handler, scrubbed
 from fedcommons.federate.transport.site_requests import SiteReply, SiteRequests
@@ -319,7 +320,7 @@ class SiteClient:
         site = self.site(context)
         known = self._requests.get(site.identity_name)
         if known is None or known.site is not site:
-            known = self._requests[site.identity_name] = SiteRequests(site)
+            known = self._requests[site.identity_name] = SiteRequests(site, tells_means(context))
         return known
 
 

@@ -86,6 +86,14 @@ def held_out_from_node_config(
     return found.x.take(np.arange(found.n_examples)), found.y
 
 
+def tells_means(context: Context) -> bool:
+    """Whether the site may tell means and deviations of its inputs (`scale`)."""
+    value = context.node_config.get("tell-means", True)
+    if not isinstance(value, bool):
+        raise ArgumentError(f"node config: tell-means must be true or false, got {value!r}")
+    return value
+
+
 def _data_file(context: Context, key: str, classes: Sequence[str] | None) -> SiteData:
     config = context.node_config
     if not isinstance(config.get(key), str):

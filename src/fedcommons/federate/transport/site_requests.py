@@ -15,7 +15,7 @@ from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.farewells import farewell
 from fedcommons.federate.protocol.model_schema import NamedArrays, digest_of
 from fedcommons.federate.protocol.receipts import Receipt
-from fedcommons.federate.protocol.refusals import ModelChanged
+from fedcommons.federate.protocol.refusals import MeansWithheld, ModelChanged
 from fedcommons.federate.site import standardisation
 from fedcommons.federate.site.site import Site
 from fedcommons.federate.transport import coded_answer
@@ -41,6 +41,7 @@ class SiteRequests:
     """Answers the server's questions at one site."""
 
     site: Site
+    tells_means: bool = True
     _read: tuple[object, npt.NDArray[Any], npt.NDArray[Any]] | None = field(
         default=None, init=False
     )
@@ -127,6 +128,8 @@ class SiteRequests:
         held = site.holdings(commit)
         fields["coverage"] = held.coverage
         if request["task"] == "moments":
+            if not self.tells_means:
+                raise MeansWithheld("node config: tell-means is false")
             own = site.rows.examples(site.manifest_of(commit))[0]
             fields |= scale_fields.of_moments(standardisation.own_moments(site.data, own))
             return SiteReply(fields)
