@@ -74,7 +74,7 @@ def scale_of_training(
         return None
     path = collector.folder.path / FILE
     try:
-        return _read(path)
+        return read_scale(path)
     except FileNotFoundError:
         pass
     if saved is not None and saved.round:
@@ -85,7 +85,8 @@ def scale_of_training(
     return found
 
 
-def _read(path: Path) -> SitesScale:
+def read_scale(path: Path) -> SitesScale:
+    """The scale in a file; whatever is wrong with it is named, but that it is missing."""
     content = read_json(path, FederationError)
     try:
         if content["version"] > VERSION:
@@ -98,7 +99,7 @@ def _read(path: Path) -> SitesScale:
             raise ValueError("a mean and a deviation > 0 for each feature")
         examples = {str(site): int(n) for site, n in content["examples"].items()}
         left_out = {str(site): str(why) for site, why in content["left_out"].items()}
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise FederationError(f"{path} is damaged: {error}") from None
     return SitesScale(Scale(mean, deviation), examples, left_out)
 
