@@ -27,6 +27,11 @@ class Dataset:
             split may have no examples.
         y_train, y_test: (examples,) labels in {0, ..., L-1}; L is at most the number of examples
             or `CLASSES_OF_FEW`.
+        sites: the names of the sites that the examples are from; empty if that is unknown.
+        site_train, site_test: (examples,) the number of each example's site; None without sites,
+            and of test examples where their sites are not known.
+        columns: the names of the flat inputs; empty if they have none.
+        encodings: what was made of labels, categories, missing values and scales, for JSON.
     """
 
     name: str
@@ -72,16 +77,13 @@ class Dataset:
         self._check_sites()
 
     def _check_sites(self) -> None:
+        if bool(self.sites) != (self.site_train is not None):
+            raise DataError(f"{self.name}: sites must come with site_train, and it with them")
         for split in ("train", "test"):
-            numbers = getattr(self, f"site_{split}")
-            if (numbers is None) == bool(self.sites):
-                raise DataError(f"{self.name}: sites must come with site_train and site_test")
+            numbers, length = getattr(self, f"site_{split}"), len(getattr(self, f"y_{split}"))
             if numbers is not None:
                 found = checks.indices(
-                    f"site_{split}",
-                    numbers,
-                    below=len(self.sites),
-                    length=len(getattr(self, f"y_{split}")),
+                    f"site_{split}", numbers, below=len(self.sites), length=length
                 )
                 object.__setattr__(self, f"site_{split}", found)
 

@@ -261,19 +261,6 @@ def study_data(study: Study) -> Dataset:
     return _study_data(study.dataset, study.data, study.pool, study.test_size, study.seed)
 
 
-def about_data(dataset: Dataset) -> dict[str, Any]:
-    """What run.json says of the data: sites, and what was made of columns; empty if nothing."""
-    about = dict(dataset.encodings)
-    if dataset.site_train is not None and dataset.site_test is not None:
-        n = len(dataset.sites)
-        train, test = (np.bincount(s, minlength=n) for s in (dataset.site_train, dataset.site_test))
-        about["sites"] = {
-            name: {"train": int(train[k]), "test": int(test[k])}
-            for k, name in enumerate(dataset.sites)
-        }
-    return {"data": about} if about else {}
-
-
 @functools.lru_cache(maxsize=1)
 def _study_data(
     name: str, reading: Reading, pool: str, test_size: int | None, seed: int
