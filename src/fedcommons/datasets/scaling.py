@@ -23,7 +23,7 @@ def standardised(data: Dataset) -> Dataset:
     scale = moments.scale()
 
     def scaled(x: np.ndarray) -> np.ndarray:
-        flat = x.reshape(len(x), len(mean))
+        flat = x.reshape(len(x), len(scale.mean))
         result = np.empty(flat.shape, np.float32)
         for rows in _blocks(flat):
             result[rows] = scale.apply(_unit(flat[rows]))

@@ -19,6 +19,7 @@ from fedcommons.errors import FederationError
 from fedcommons.federate.protocol import durable
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.server import asking, withdrawals
+from fedcommons.federate.server.advice import advice
 from fedcommons.federate.server.answers import AnswerCollector
 from fedcommons.federate.server.checkpoints import Checkpoint
 from fedcommons.federate.server.link import CRASHED, NO_ANSWER, TOO_LATE, UNAVAILABLE
@@ -31,11 +32,6 @@ logger = shown.logger(__name__)
 FILE, VERSION = "scale.json", 1
 LEAST_SITES = 2  # else the scale would be what one site alone told
 AWAY = {"not connected", NO_ANSWER, TOO_LATE, UNAVAILABLE, CRASHED}  # asked again
-ADVICE = {
-    "ScaleRefused": 'scale = "standard" is for tables: flat inputs of numbers that are no bytes',
-    "MeansWithheld": "its node config says tell-means=false; it trains all the same",
-    "TooFewExamples": "it has too few examples to tell anything of them; it trains all the same",
-}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,10 +148,10 @@ def _together(commit: Commit, told: Mapping[str, Moments], why: Mapping[str, str
         parts.append(moments)
     said = ", ".join(f"{site} ({w})" for site, w in left_out.items())
     if len(parts) < LEAST_SITES:
-        advice = {ADVICE[what] for what in left_out.values() if what in ADVICE}
+        advised = dict.fromkeys(advice(what) for what in left_out.values())
         raise FederationError(
             f'scale = "standard" must have the means and deviations of {LEAST_SITES} sites or '
-            f"more, got {len(parts)}; not those of {said}" + "".join(f"; {a}" for a in advice)
+            f"more, got {len(parts)}; not those of {said}" + "".join(advised)
         )
     together = scaling.total(parts, usual)
     if not (np.isfinite(together.mean).all() and np.isfinite(together.squares).all()):
