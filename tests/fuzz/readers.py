@@ -57,6 +57,11 @@ def _dataset(path: Path) -> None:
     np.savez_compressed(path, x_train=x, y_train=y, x_test=x[:2], y_test=y[:2])
 
 
+def _csv_table(path: Path) -> None:
+    rows = [f"{k / 7:.3f},{'abc'[k % 3]},{'yn'[k % 2]}" for k in range(8)]
+    path.write_text("\n".join(["a,b,label", *rows]))
+
+
 def _site_npz(save: Callable[..., None]) -> Callable[[Path], None]:
     x, y = RNG.random((6, 3)).astype(np.float32), np.arange(6) % 3
     return lambda path: save(path, x=x, y=y, shareable=np.arange(6) < 3)
@@ -236,6 +241,7 @@ READERS = (
     Reader("placement.npz", _placement, Placement.load, mutations.OF_ARCHIVES),
     Reader("data.npz", _dataset, datasets.load, mutations.OF_ARCHIVES),
     Reader("data.parquet", _table, datasets.load),
+    Reader("data.csv", _csv_table, datasets.load),
     Reader("images-idx3-ubyte", _idx, read_idx),
     Reader("images-idx3-ubyte.gz", _gzip_idx, read_idx),
     Reader("site.npz", _site_npz(np.savez), _site_data, mutations.OF_ARCHIVES),
