@@ -25,7 +25,7 @@ MOST_SITES = 10_000
 MOST_EXAMPLES = 2**30  # of a site; others draw for as many as it claims
 MOST_DRAWN = 2**27  # rows that all sites share out: a party draws for each, some 8 s in all
 MOST_BYTES = 64 << 20  # of a record
-SMALLEST_ROW = 17  # share number, label and one byte of inputs
+SMALLEST_ROW = 10  # share number, a byte of label and one of inputs
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 

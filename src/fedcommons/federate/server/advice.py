@@ -7,9 +7,8 @@ from fedcommons.federate.protocol import versions
 CHANGED = "not what coded made"  # an answer
 
 ADVICE = {
-    "DataChanged": "its data are not those of the exchange. If they changed, reshare = true makes "
-    "an exchange of what they are now; if an app shares its data out among the sites, their number "
-    "must be that of the exchange",
+    "DataChanged": "its data are not those of the exchange. If they changed, reshare = true takes "
+    "them in; if an app divides its data among the sites, their number must be the exchange's",
     "StoreIsOlder": "its store is older than a withdrawal that it made, from a backup perhaps; "
     "its operator must withdraw those examples again",
     "LocalStepsIgnored": "its training function returns a gradient; with several local steps or "
@@ -25,6 +24,9 @@ ADVICE = {
     "ReplyWithoutContent": "its app's function, or a mod around it, replied with an error; the "
     "site's log says more",
     "NothingMeasured": "its evaluate function must return a MetricRecord",
+    "ScaleRefused": 'scale = "standard" is for tables: flat inputs of numbers that are no bytes',
+    "TooFewExamples": "it has too few examples to tell their means; it trains all the same",
+    "MeansWithheld": "its node config says tell-means = false; it trains all the same",
     CHANGED: "a mod outside coded changed its answer; put it behind coded, as in "
     "mods=[coded(site), mod]",
     **versions.ADVICE,

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from fedcommons import shown
 from fedcommons.checks import BoolArray
+from fedcommons.federate.protocol import scale_fields
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays, digest_of
 from fedcommons.federate.protocol.refusals import AnswerRefused, CommitUnknown
@@ -30,6 +31,7 @@ from fedcommons.federate.server.round_answers import RoundAnswers
 from fedcommons.federate.server.training_folder import TrainingFolder
 from fedcommons.federate.server.withdrawals import Dismissals, Unasked
 from fedcommons.methods import Method
+from fedcommons.scaling import Moments, Scale
 
 logger = shown.logger(__name__)
 
@@ -83,6 +85,7 @@ class AnswerCollector:
     ) -> None:
         self.federation, self.link, self.folder = federation, link, folder
         self.method, self.deadline, self.config = method, deadline, config
+        self.scale: Scale | None = None  # of the inputs, if they have one
         self._coverage = Coverage()
         self._dismissals = Dismissals(federation)
         self._unasked = Unasked(federation, link)
@@ -181,6 +184,20 @@ class AnswerCollector:
         self._hear(self.ask(model, 0, present, task="owner-share"), None, take)
         return shares
 
+    def moments(self, asked: BoolArray) -> tuple[RoundAnswers, dict[int, Moments]]:
+        """What sites tell of their inputs, by place."""
+        moments: dict[int, Moments] = {}
+
+        def take(found: RoundAnswers, place: int, reply: Reply) -> None:
+            fields = self._checked(reply, place, 0)
+            taken_back = withdrawals.reported(fields, self.commit, place)
+            if taken_back is not None:
+                found.taken_back[place] = taken_back
+                raise AnswerRefused(WITHDREW)
+            moments[place] = scale_fields.moments_of(fields, self.commit.members[place].n_examples)
+
+        return self._hear(self.ask({}, 0, asked, task="moments"), None, take), moments
+
     def ask(
         self,
         model: NamedArrays,
@@ -217,6 +234,7 @@ class AnswerCollector:
             "task": task,
             "local-steps": self.method.local_steps,
             "batch-size": self.method.batch_size or 0,
+            **scale_fields.of_scale(self.scale),
         }
         self._unasked.listen(
             partial(self._question, None, {**common, "task": "report"}, nothing_else),
@@ -315,7 +333,7 @@ class AnswerCollector:
             fields["receipt-examples"] = [r.examples for r in receipts]
             fields["receipt-signatures"] = [r.signature for r in receipts]
         config = {**self.config, "server-round": common["round"]}
-        return Question(fields, model=model, config=config)
+        return Question(fields, model=model, config=config, is_again=whole)
 
     def _checked(self, reply: Reply, place: int, round_number: int) -> Mapping[str, Any]:
         """The fields of a reply to this question, from this site, under this commit."""

@@ -18,6 +18,8 @@ from fedcommons.estimators import ESTIMATORS
 from fedcommons.methods import Method
 from fedcommons.stragglers import StragglerModel
 
+SCALES = ("none", "standard")
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -33,6 +35,8 @@ class Settings:
         seed: of the rehearsed absences.
         answer_bound: how many times the median site's size per unit of share an answer may have
             (`fedcommons.bounds`); 0 for no bound.
+        scale: "standard" brings the inputs of all sites to mean 0 and standard deviation 1, by
+            what the sites tell of theirs before round 1; "none" leaves them as they are.
     """
 
     method: Method = field(default_factory=Method)
@@ -42,6 +46,7 @@ class Settings:
     stragglers: StragglerModel | None = None
     seed: int = 0
     answer_bound: float = bounds.FACTOR
+    scale: str = "none"
 
     @classmethod
     def of(cls, **settings: Any) -> Settings:
@@ -66,6 +71,8 @@ class Settings:
             raise ArgumentError(
                 f"code must be one of {', '.join(CODES)}, which sites have too, got {code!r}"
             )
+        if self.scale not in SCALES:
+            raise ArgumentError(f"scale must be one of {', '.join(SCALES)}, got {self.scale!r}")
         known_as = {  # in one form each: the name of a training goes by them
             "learning_rate": checks.positive("learning_rate", self.learning_rate),
             "decay": checks.positive("decay", self.decay),
@@ -100,6 +107,7 @@ class Settings:
             "seed": self.seed,
             "server_optimizer": method.server_optimizer,
             "answer_bound": float(self.answer_bound),
+            "scale": self.scale,
         }
 
     def name(self, config: Mapping[str, Any]) -> str:
@@ -123,6 +131,8 @@ class Settings:
             del listed["server_optimizer"]
         if listed["answer_bound"] == bounds.FACTOR:
             del listed["answer_bound"]
+        if listed["scale"] == "none":
+            del listed["scale"]
         with np.printoptions(threshold=sys.maxsize):  # a recorded trace is spelt out
             settings = ", ".join(f"{name}={value!r}" for name, value in listed.items())
         return f"(Settings({settings}), {sorted(config.items())!r})"
