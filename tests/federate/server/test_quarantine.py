@@ -11,6 +11,7 @@ from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.refusals import MalformedRecord
 from fedcommons.federate.server.quarantine import NAME, Offence, Quarantine
+from fedcommons.figures.federation import write_page
 from tests.federate.tiny import train
 
 pytestmark = pytest.mark.usefixtures("impatient")
@@ -39,6 +40,7 @@ def test_the_operator_lists_and_lifts(tiny):
     record = json.loads(run.read_text())
     assert record["quarantine"] == [entry]
     assert [site["quarantined"] for site in record["sites"]] == [False, True, False, False]
+    assert "<td>quarantined: it was" in write_page(run.parent).read_text()
     assert "takes part again" in command(tiny.state_dir, "--lift", "b").output
     assert "no site is in quarantine" in command(tiny.state_dir).output
     with tiny.shared() as federation:
