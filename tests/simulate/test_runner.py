@@ -65,7 +65,7 @@ def run(study, path, **options) -> Folder:
     with folder.opened(study):
         folder.begin(study, {})
         runner.run_study(study, folder, **options)
-        tables.build(study, folder, n_test=105)
+        tables.build(study, folder, runner.study_data(study))
     return folder
 
 

@@ -18,6 +18,7 @@ from fedcommons.parquet import index_columns, read_parquet
 from fedcommons.unpacked import read_bytes
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+OPTIONAL_ARRAYS = ("strata_train",)
 IDX_PREFIXES = {
     "x_train": ("train-images",),
     "y_train": ("train-labels",),
@@ -36,7 +37,7 @@ def load(
 ) -> Dataset:
     """Read a dataset; what it is follows from the path.
 
-    - `data.npz`: the arrays x_train, y_train, x_test and y_test.
+    - `data.npz`: the arrays x_train, y_train, x_test and y_test; strata_train if there are strata.
     - a folder of IDX files as MNIST has them (train-images..., train-labels..., t10k-images...,
       t10k-labels...), plain or .gz.
     - `train.parquet`: the column `label` and numeric feature columns, in the file's order, without
@@ -62,7 +63,8 @@ def load(
     if path.is_dir():
         return _from_idx_folder(name, path)
     if path.suffix == ".npz":
-        return Dataset(name, **read_npz(path, ARRAYS, DataError))
+        arrays: dict[str, Any] = read_npz(path, ARRAYS, DataError, optional=OPTIONAL_ARRAYS)
+        return Dataset(name, **arrays)
     raise DataError(f"dataset must be .npz, .parquet or a folder of IDX files, got {path}")
 
 
@@ -79,7 +81,7 @@ def digest(path: Path) -> str:
 
 
 def _from_idx_folder(name: str, folder: Path) -> Dataset:
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for array, prefixes in IDX_PREFIXES.items():
         found = sorted(file for file in folder.iterdir() if file.name.startswith(prefixes))
         if not found:

@@ -11,8 +11,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from fedcommons import checks, coding, partition, privacy, sharing
@@ -28,17 +30,24 @@ from fedcommons.theory import heterogeneity
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """The examples of one run, sorted by class.
+    """The examples of one run, sorted by what partitions tell them apart by.
 
     Attributes:
-        labels: (M,).
+        y: (M, ...) as the dataset has them.
+        groups: (M,) labels or strata.
         inputs: (M, F) float32.
-        n_classes: L.
+        n_classes: L; 0 if y are no labels.
     """
 
-    labels: IntArray
+    y: npt.NDArray[Any]
+    groups: IntArray
     inputs: np.ndarray
     n_classes: int
+
+    @property
+    def labels(self) -> IntArray:
+        """y, where they are labels."""
+        return self.y
 
     @cached_property
     def products(self) -> FloatArray:
@@ -57,30 +66,33 @@ class Shared:
 
 
 def training_set(dataset: Dataset, class_size: int | None, *, seed: int, run: int) -> TrainingSet:
-    """`class_size` examples of each class, uniformly at random without replacement.
+    """`class_size` examples of each class or stratum, at random without replacement.
 
-    None stands for all that there are, sorted by class.
+    None stands for all that there are, sorted.
     """
+    groups = dataset.groups
     if class_size is None:
-        order = np.argsort(dataset.y_train, kind="stable")
-        return TrainingSet(
-            dataset.y_train[order], dataset.inputs("train", order), dataset.n_classes
-        )
+        return _training_set(dataset, np.argsort(groups, kind="stable"))
     class_size = checks.integer("class_size", class_size, low=1)
     rng = stream(seed, "training set", run)
     picks = []
-    for label in range(dataset.n_classes):
-        members = np.flatnonzero(dataset.y_train == label)
+    word = "class" if dataset.strata_train is None else "stratum"
+    n_groups = dataset.n_classes if dataset.strata_train is None else int(groups.max()) + 1
+    for label in range(n_groups):
+        members = np.flatnonzero(groups == label)
         if len(members) < class_size:
             raise ArgumentError(
-                f"class_size must be at most the {len(members)} examples of class {label}, "
+                f"class_size must be at most the {len(members)} examples of {word} {label}, "
                 f"got {class_size}"
             )
         picks.append(rng.choice(members, class_size, replace=False))
-    examples = np.concatenate(picks)
-    labels = dataset.y_train[examples]
+    return _training_set(dataset, np.concatenate(picks))
+
+
+def _training_set(dataset: Dataset, examples: IntArray) -> TrainingSet:
+    n_classes = dataset.n_classes if dataset.has_labels else 0
     inputs = dataset.inputs("train", examples)
-    return TrainingSet(labels, inputs, dataset.n_classes)
+    return TrainingSet(dataset.y_train[examples], dataset.groups[examples], inputs, n_classes)
 
 
 def share(curve: Curve, labels: IntArray, n_clients: int, *, seed: int, run: int) -> Shared:

@@ -21,7 +21,16 @@ from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.definition import FIGURE_NAME, KINDS, MAY_BE_ALL, Figure, Line, Study
 from fedcommons.simulate.parsing import CURVE_KEYS, choices, known_keys
 from fedcommons.simulate.settings import ALL, parts_of
+from fedcommons.tasks.cross_entropy import CrossEntropy
 
+LOSS_KEYS = (
+    "loss",
+    "huber_delta",
+    "time_intervals",
+    "strata_bins",
+    "metrics",
+    "metric_rounds",
+)
 STUDY_KEYS = (
     "name",
     "dataset",
@@ -34,6 +43,7 @@ STUDY_KEYS = (
     "test_size",
     "tune",
     "tune_runs",
+    *LOSS_KEYS,
     "learning_rate",
     "decay",
     "figure",
@@ -111,9 +121,14 @@ def parse(content: Mapping[str, Any]) -> Study:
         for key in (
             *("dataset", "clients", "class_size", "rounds", "runs", "seed", "engine"),
             *("test_size", "tune", "tune_runs"),
+            *LOSS_KEYS,
         )
         if key in content
     }
+    settings |= _lists(settings)
+    if settings.get("loss", CrossEntropy.name) != CrossEntropy.name:
+        shared["model"] = models.linear_name(settings["loss"])
+        settings.setdefault("class_size", ALL)
     for key in MAY_BE_ALL:
         if settings.get(key) == ALL:
             settings[key] = None
@@ -133,6 +148,30 @@ def parse(content: Mapping[str, Any]) -> Study:
         raise StudyError(f"tune must have several values of learning_rate, got {sorted(rates)}")
     study = Study(name=str(content["name"]), figures=figures, **settings)
     return replace(study, parts_digest=_parts_digest(study))
+
+
+def _lists(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The metrics and the rounds that they are measured after."""
+    found: dict[str, Any] = {}
+    if "metrics" in settings:
+        names = settings["metrics"]
+        if not isinstance(names, list | tuple) or not names:
+            raise StudyError(f"metrics must be a list of names, got {names!r}")
+        found["metrics"] = tuple(names)
+    if "metric_rounds" in settings:
+        rounds = settings["metric_rounds"]
+        last = settings.get("rounds", Study.rounds)
+        if rounds == ALL:
+            found["metric_rounds"] = None
+        elif isinstance(rounds, list | tuple):
+            for t in rounds:
+                checks.integer("metric_rounds", t, low=0)
+                if t > last:
+                    raise StudyError(f"metric_rounds must be at most rounds, {last}, got {t}")
+            found["metric_rounds"] = tuple(rounds)
+        else:
+            raise StudyError(f'metric_rounds must be a list of rounds or "{ALL}", got {rounds!r}')
+    return found
 
 
 def _grid_figures(tables: Any, shared: Mapping[str, Any], *, tune: bool) -> tuple[Figure, ...]:
