@@ -99,9 +99,9 @@ def _check_plot(output: OutputOptions) -> None:
 
 def _dataset(output: OutputOptions, target: TargetOptions) -> Dataset | None:
     if output.data is not None:
-        from fedcommons.simulate.runner import load_dataset
+        from fedcommons.simulate.studies import data_of
 
-        return load_dataset(output.data)
+        return data_of(output.data, seed=output.seed)
     if target.accuracy is not None:
         raise ArgumentError("data must be given for an accuracy: mnist or a dataset file")
     return None

@@ -86,7 +86,8 @@ def run_and_report(
     runner.check_fits(study, dataset)
     start = time.perf_counter()
     with folder.opened(study), terminal.resumable(folder.path):
-        folder.begin(study, {**provenance.about(provenance.command_line()), **(about or {})})
+        found = {**runner.about_data(dataset), **(about or {})}
+        folder.begin(study, {**provenance.about(provenance.command_line()), **found})
         with terminal.progress(f"{len(study.curves)} curves x {study.rounds} rounds, runs") as bar:
             fresh = runner.run_study(
                 study, folder, workers=workers, cluster=cluster, on_progress=bar

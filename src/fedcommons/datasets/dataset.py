@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -42,7 +42,8 @@ class Dataset:
     sites: tuple[str, ...] = ()
     site_train: IntArray | None = None
     site_test: IntArray | None = None
-    encodings: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    columns: tuple[str, ...] = ()
+    encodings: Mapping[str, Any] = field(default_factory=dict)
     strata_train: IntArray | None = None
 
     def __post_init__(self) -> None:
@@ -89,6 +90,48 @@ class Dataset:
                 f"{self.name}: labels must be numbers of classes, 0, 1, 2 and so on, below the "
                 f"number of examples ({n_examples}) or {CLASSES_OF_FEW}, got {self.n_classes - 1}"
             )
+        self._check_sites()
+
+    def _check_sites(self) -> None:
+        for split in ("train", "test"):
+            numbers = getattr(self, f"site_{split}")
+            if (numbers is None) == bool(self.sites):
+                raise DataError(f"{self.name}: sites must come with site_train and site_test")
+            if numbers is not None:
+                found = checks.indices(
+                    f"site_{split}",
+                    numbers,
+                    below=len(self.sites),
+                    length=len(getattr(self, f"y_{split}")),
+                )
+                object.__setattr__(self, f"site_{split}", found)
+
+    def take(
+        self, train: npt.NDArray[Any] | None = None, test: npt.NDArray[Any] | None = None
+    ) -> Dataset:
+        """The dataset with these training and test examples alone, by number or mask."""
+        taken = {}
+        for one in fields(self):
+            rows = {"train": train, "test": test}.get(one.name.rpartition("_")[2])
+            array = getattr(self, one.name)
+            if rows is not None and array is not None:
+                taken[one.name] = array[rows]
+        return replace(self, **taken)
+
+    def testing_on(self, held_out: npt.NDArray[np.bool_]) -> Dataset:
+        """The dataset that is tested on these training examples, and trained on the others."""
+        there = {
+            one.name: array
+            for one in fields(self)
+            if one.name.endswith("_train") and (array := getattr(self, one.name)) is not None
+        }
+        names = {one.name for one in fields(self)}
+        tested = {
+            test: array[held_out]
+            for name, array in there.items()
+            if (test := name.replace("_train", "_test")) in names
+        }
+        return replace(self, **{name: array[~held_out] for name, array in there.items()}, **tested)
 
     @property
     def has_labels(self) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 
 from fedcommons import checks, metrics
 from fedcommons.coding import CODES
+from fedcommons.datasets import Reading
 from fedcommons.errors import ArgumentError, StudyError
 from fedcommons.metrics import Metric
 from fedcommons.simulate import batched, models
@@ -28,6 +29,7 @@ KINDS = ("curves", "scalar-products", "grid", "heterogeneity", "second-moment")
 EXAMPLE_SPACE_UP_TO = 500  # examples of a class: above that the products of all pairs are too many
 ENGINE_VERSION = 8  # raised when the numbers that a study gives change
 FIGURE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+AS_IT_IS = Reading()
 MAY_BE_ALL = ("class_size", "test_size")  # examples of a class, and to test on
 
 
@@ -72,6 +74,7 @@ class Study:
     tune_runs: int = 3
     pool: str = "all"
     parts_digest: str = ""
+    data: Reading = AS_IT_IS
     loss: str = CrossEntropy.name
     huber_delta: float = 1.0
     time_intervals: int = 10
@@ -103,6 +106,11 @@ class Study:
         _ = self.measured  # has rules of its own
         self._check_loss()
         self._check_engine()
+        if self.class_size is not None and any(c.is_natural for c in self._lines_curves()):
+            raise ArgumentError(
+                'class_size must be "all" with partition site, which takes the data as they lie, '
+                f"got {self.class_size}"
+            )
         if not self.figures:
             raise ArgumentError("figure or grid must be given at least once, got none")
         for curve in self._lines_curves():
@@ -244,6 +252,8 @@ class Study:
             content["pool"] = self.pool
         if any(models.needs_torch(curve.model) for curve in self.curves):
             content["torch"] = _version("torch")
+        if given := self.data.given():
+            content["data"] = given
         if self.parts_digest:
             content["parts"] = self.parts_digest
         if self.loss != CrossEntropy.name:
@@ -297,8 +307,9 @@ def from_dict(content: Any) -> Study:
             )
             for f in content["figures"]
         )
+        reading = Reading(**content.get("data", {}))  # older records have none
         lists = {k: tuple(content[k]) for k in ("metrics", "metric_rounds") if content.get(k)}
-        return Study(**{**content, **lists, "figures": figures})
+        return Study(**{**content, **lists, "figures": figures, "data": reading})
     except (KeyError, TypeError, ArgumentError) as error:
         raise StudyError(f"the recorded study cannot be read: {error}") from None
 

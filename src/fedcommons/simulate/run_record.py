@@ -16,6 +16,7 @@ VERSION = 2
 KINDS: dict[str, tuple[type, ...]] = {  # what the record and its invocations hold, if they do
     "digest": (str,),
     "study": (dict,),
+    "data": (dict,),
     "command": (str,),
     "versions": (dict,),
     "machine": (dict,),

@@ -28,7 +28,8 @@ import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from fedcommons import checks, datasets, shown
-from fedcommons.datasets import Dataset
+from fedcommons.checks import BoolArray
+from fedcommons.datasets import Dataset, Reading
 from fedcommons.errors import DataError, FedcommonsError, StudyError
 from fedcommons.simulate import batched, example_space, models, plain_engine
 from fedcommons.simulate import cluster as clusters
@@ -173,9 +174,11 @@ def check_fits(study: Study, dataset: Dataset) -> None:
                 f"many is held out, got fewer of each in dataset {study.dataset}"
             )
         raise StudyError(
-            f"dataset {study.dataset} must have test examples, got none; Parquet files must be a "
-            "folder with train.parquet and test.parquet"
+            f"dataset {study.dataset} must have test examples, got none; say which they are with "
+            "split_column or test_part in [data], or give a folder with train.csv and test.csv "
+            "(or .parquet)"
         )
+    _check_sites(study, dataset)
     loss = study_loss(study)
     if loss.kind == "classes" and len(np.unique(dataset.y_train)) < 2:
         raise DataError(f"dataset {study.dataset} must have at least two classes, got one")
@@ -204,6 +207,23 @@ def check_fits(study: Study, dataset: Dataset) -> None:
 @functools.cache
 def _warn_once(words: str) -> None:
     logger.warning("%s", words)
+
+
+def _check_sites(study: Study, dataset: Dataset) -> None:
+    """Refuse natural partitions of data whose sites are not known, or are not the clients."""
+    if not any(curve.is_natural for curve in study.curves):
+        return
+    if not dataset.sites:
+        raise StudyError(
+            f"partition site must come with data that name the site of each example, got dataset "
+            f"{study.dataset} without; give site_column in [data], or the arrays site_train and "
+            "site_test in an .npz file"
+        )
+    if len(dataset.sites) != study.clients:
+        raise StudyError(
+            f"clients must be the {len(dataset.sites)} sites of dataset {study.dataset} with "
+            f"partition site, or be left out, got {study.clients}"
+        )
 
 
 def _check_memory_of_clients(study: Study, model: str, n_params: int) -> None:
@@ -247,16 +267,12 @@ def _machine_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def load_dataset(name: str) -> Dataset:
-    """The embedded dataset of this name, or the one at this path."""
-    return datasets.mnist() if name == "mnist" else datasets.load(name)
-
-
 def study_data(study: Study) -> Dataset:
     """The dataset as the study uses it: the pool that runs draw from, and what they are tested on.
 
-    With tuning, a sixth of each class is held out of the pool: rates are chosen on it, and no run
-    trains on it. `test_size` examples of the test set, the same for all runs, if it is given.
+    With tuning, a sixth of each class, at each site if these are known, is held out of the pool:
+    rates are chosen on it, and no run trains on it. `test_size` examples of the test set, the same
+    for all runs, if it is given.
     """
     return _prepared(_DataKey.of(study))[0]
 
@@ -274,11 +290,25 @@ def study_measures(study: Study) -> Measures | None:
     return Measures(dataset, study_loss(study), study.measured, study.measured_rounds)
 
 
+def about_data(dataset: Dataset) -> dict[str, Any]:
+    """What run.json says of the data: sites, and what was made of columns; empty if nothing."""
+    about = dict(dataset.encodings)
+    if dataset.site_train is not None and dataset.site_test is not None:
+        n = len(dataset.sites)
+        train, test = (np.bincount(s, minlength=n) for s in (dataset.site_train, dataset.site_test))
+        about["sites"] = {
+            name: {"train": int(train[k]), "test": int(test[k])}
+            for k, name in enumerate(dataset.sites)
+        }
+    return {"data": about} if about else {}
+
+
 @dataclass(frozen=True, slots=True)
 class _DataKey:
     """What the data of a study depend on."""
 
     dataset: str
+    data: Reading
     pool: str
     test_size: int | None
     seed: int
@@ -294,7 +324,7 @@ class _DataKey:
 
 @functools.lru_cache(maxsize=1)
 def _prepared(key: _DataKey) -> tuple[Dataset, Loss]:
-    data = load_dataset(key.dataset)
+    data = datasets.opened(key.dataset, key.data, seed=key.seed)
 
     def fit() -> Loss:
         return fitted(
@@ -305,32 +335,27 @@ def _prepared(key: _DataKey) -> tuple[Dataset, Loss]:
     if loss.kind != "classes" and data.strata_train is None:
         data = replace(data, strata_train=loss.groups(data.y_train, key.strata_bins))
     if key.pool != "all":
-        held_out = np.zeros(len(data.y_train), np.bool_)
-        rng = stream(key.seed, "held out")
-        n_groups = data.n_classes if data.strata_train is None else int(data.groups.max()) + 1
-        for label in range(n_groups):
-            members = np.flatnonzero(data.groups == label)
-            held_out[rng.choice(members, len(members) // HELD_OUT, replace=False)] = True
-        tested = _rows(data, "train", held_out, to="test") if key.pool == "tuning" else {}
-        data = replace(data, **_rows(data, "train", ~held_out), **tested)
+        held_out = _held_out(data, stream(key.seed, "held out"))
+        data = data.testing_on(held_out) if key.pool == "tuning" else data.take(train=~held_out)
         loss = fit()  # to what is left of the training data
-    if key.test_size is not None and key.test_size < len(data.y_test):
-        some = stream(key.seed, "test").choice(len(data.y_test), key.test_size, replace=False)
-        data = replace(data, **_rows(data, "test", np.sort(some)))
+    n_test = len(data.y_test)
+    if key.test_size is not None and key.test_size < n_test:
+        some = np.sort(stream(key.seed, "test").choice(n_test, key.test_size, replace=False))
+        data = data.take(test=some)
     return data, loss
 
 
-def _rows(
-    data: Dataset, split: str, rows: npt.NDArray[Any], *, to: str | None = None
-) -> dict[str, Any]:
-    """Some examples of a split, as those of that split or of another: its arrays by name."""
-    known = {one.name for one in fields(Dataset)}
-    return {
-        f"{name}_{to or split}": array[rows]
-        for name in ("x", "y", "site", "strata")
-        if {f"{name}_{split}", f"{name}_{to or split}"} <= known
-        and (array := getattr(data, f"{name}_{split}")) is not None
-    }
+def _held_out(data: Dataset, rng: np.random.Generator) -> BoolArray:
+    """A sixth of each class or stratum, at each site if these are known: (M,)."""
+    held_out = np.zeros(len(data.y_train), np.bool_)
+    groups = data.groups
+    n_groups = data.n_classes if data.strata_train is None else int(groups.max()) + 1
+    sites = np.zeros(len(held_out), np.int64) if data.site_train is None else data.site_train
+    for site in range(int(sites.max()) + 1):
+        for label in range(n_groups):
+            members = np.flatnonzero((groups == label) & (sites == site))
+            held_out[rng.choice(members, len(members) // HELD_OUT, replace=False)] = True
+    return held_out
 
 
 @functools.lru_cache(maxsize=1)
