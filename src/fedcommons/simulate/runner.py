@@ -41,7 +41,7 @@ from fedcommons.simulate.result import MEASURED, RunResult
 from fedcommons.simulate.scoring import Evaluation
 from fedcommons.streams import stream
 from fedcommons.tasks.loss import Loss
-from fedcommons.tasks.losses import far_from_standard, fitted
+from fedcommons.tasks.losses import far_from_standard, fitted, has_numbers
 from fedcommons.tasks.softmax import SoftmaxRegression
 
 logger = shown.logger(__name__)
@@ -324,7 +324,7 @@ class _DataKey:
 
 @functools.lru_cache(maxsize=1)
 def _prepared(key: _DataKey) -> tuple[Dataset, Loss]:
-    data = datasets.opened(key.dataset, key.data, seed=key.seed)
+    data = datasets.opened(key.dataset, key.data, seed=key.seed, numbers=has_numbers(key.loss))
 
     def fit() -> Loss:
         return fitted(

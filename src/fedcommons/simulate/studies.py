@@ -23,6 +23,7 @@ from fedcommons.simulate.definition import FIGURE_NAME, KINDS, MAY_BE_ALL, Figur
 from fedcommons.simulate.parsing import CURVE_KEYS, choices, known_keys
 from fedcommons.simulate.settings import ALL, parts_of
 from fedcommons.tasks.cross_entropy import CrossEntropy
+from fedcommons.tasks.losses import has_numbers
 
 LOSS_KEYS = (
     "loss",
@@ -75,7 +76,8 @@ def data_of(name: str, *, seed: int = 0) -> Dataset:
     """An embedded dataset, the one at this path, or the one that the study file there is on."""
     if Path(name).suffix == ".toml":
         study = load(name)
-        return datasets.opened(study.dataset, study.data, seed=study.seed)
+        numbers = has_numbers(study.loss)
+        return datasets.opened(study.dataset, study.data, seed=study.seed, numbers=numbers)
     return datasets.opened(name, seed=seed)
 
 
@@ -215,7 +217,8 @@ def _dataset(name: str, beside: Path | None, data: str | None) -> dict[str, Any]
 def _n_sites(settings: Mapping[str, Any]) -> int:
     """How many sites the data are from: the clients of a natural partition."""
     seed = checks.integer("seed", settings.get("seed", 0), low=0)
-    found = datasets.opened(settings["dataset"], settings["data"], seed=seed)
+    numbers = has_numbers(settings.get("loss", CrossEntropy.name))
+    found = datasets.opened(settings["dataset"], settings["data"], seed=seed, numbers=numbers)
     return max(1, len(found.sites))  # data without sites are refused with what is to be done
 
 

@@ -25,6 +25,11 @@ def loss_class(name: object) -> type[Loss]:
     return LOSSES[name]
 
 
+def has_numbers(name: str) -> bool:
+    """Whether the loss of this name takes numbers rather than classes."""
+    return loss_class(name).kind != "classes"
+
+
 def fitted(
     name: str, dataset: Dataset, *, huber_delta: float = 1.0, time_intervals: int = 10
 ) -> Loss:
