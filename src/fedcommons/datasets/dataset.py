@@ -93,16 +93,13 @@ class Dataset:
         self._check_sites()
 
     def _check_sites(self) -> None:
+        if bool(self.sites) != (self.site_train is not None):
+            raise DataError(f"{self.name}: sites must come with site_train, and it with them")
         for split in ("train", "test"):
-            numbers = getattr(self, f"site_{split}")
-            if (numbers is None) == bool(self.sites):
-                raise DataError(f"{self.name}: sites must come with site_train and site_test")
+            numbers, length = getattr(self, f"site_{split}"), len(getattr(self, f"y_{split}"))
             if numbers is not None:
                 found = checks.indices(
-                    f"site_{split}",
-                    numbers,
-                    below=len(self.sites),
-                    length=len(getattr(self, f"y_{split}")),
+                    f"site_{split}", numbers, below=len(self.sites), length=length
                 )
                 object.__setattr__(self, f"site_{split}", found)
 

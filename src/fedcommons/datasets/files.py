@@ -50,8 +50,8 @@ def load(
 
     Args:
         reading: how it is to be read; or give the `Reading`'s attributes by name: `label`,
-            `site_column`, `strata_column`, `split_column`, `test_part`, `categories`, `leave_out`, `missing`,
-            `scale`, `separator`, `decimal`.
+            `site_column`, `strata_column`, `split_column`, `test_part`, `categories`, `leave_out`,
+            `missing`, `scale`, `separator`, `decimal`.
         name: how to call it; by default the path's last part.
         test: the file with the test split of a table.
         seed: what `test_part` draws from.

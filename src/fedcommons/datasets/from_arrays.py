@@ -38,11 +38,14 @@ def load(name: str, path: Path, reading: Reading, *, seed: int) -> Dataset:
     if missing:
         raise DataError(f"{path} must hold the arrays {list(SPLIT)}, missing {missing}")
     there: dict[str, Any] = {n: found[n] for n in ("strata_train",) if n in found}
-    if len(given := [array for array in SITES if array in found]) == 1:
-        raise DataError(f"{path} must hold both site_train and site_test, got {given[0]} alone")
-    if given:
-        numbered = sites.numbered(f"{path}: site_train", found["site_train"], found["site_test"])
+    if "site_test" in found and "site_train" not in found:
+        raise DataError(f"{path} must hold site_train beside site_test, got the latter alone")
+    if "site_train" in found:
+        of_test = found.get("site_test", found["site_train"][:0])
+        numbered = sites.numbered(f"{path}: site_train", found["site_train"], of_test)
         there |= dict(zip(("sites", *SITES), numbered, strict=True))
+        if "site_test" not in found:
+            del there["site_test"]
     arrays: dict[str, Any] = {array: found[array] for array in SPLIT}
     return Dataset(name, **arrays, **there, **_about(path, found))
 
@@ -104,7 +107,7 @@ def save(dataset: Dataset, path: str | os.PathLike[str]) -> None:
         if one.name.endswith(("_train", "_test"))
         and (value := getattr(dataset, one.name)) is not None
     }
-    for split in SITES if dataset.sites else ():
+    for split in (name for name in SITES if name in arrays):
         arrays[split] = np.array(dataset.sites)[arrays[split]]
     if dataset.columns:
         arrays["columns"] = np.array(dataset.columns)

@@ -159,7 +159,9 @@ def _strata(table: Table, reading: Reading) -> IntArray:
     return _codes(label)
 
 
-def _dataset(name: str, parts: tuple[Table, Table], reading: Reading, n_rows: int, *, numbers: bool) -> Dataset:
+def _dataset(
+    name: str, parts: tuple[Table, Table], reading: Reading, n_rows: int, *, numbers: bool
+) -> Dataset:
     """The dataset of the training and the test rows, of so many that there were."""
     train, test = parts
     if not len(train):

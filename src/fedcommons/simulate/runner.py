@@ -290,19 +290,6 @@ def study_measures(study: Study) -> Measures | None:
     return Measures(dataset, study_loss(study), study.measured, study.measured_rounds)
 
 
-def about_data(dataset: Dataset) -> dict[str, Any]:
-    """What run.json says of the data: sites, and what was made of columns; empty if nothing."""
-    about = dict(dataset.encodings)
-    if dataset.site_train is not None and dataset.site_test is not None:
-        n = len(dataset.sites)
-        train, test = (np.bincount(s, minlength=n) for s in (dataset.site_train, dataset.site_test))
-        about["sites"] = {
-            name: {"train": int(train[k]), "test": int(test[k])}
-            for k, name in enumerate(dataset.sites)
-        }
-    return {"data": about} if about else {}
-
-
 @dataclass(frozen=True, slots=True)
 class _DataKey:
     """What the data of a study depend on."""

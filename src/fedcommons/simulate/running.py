@@ -13,10 +13,12 @@ from typing import Any
 
 import pyarrow
 
-from fedcommons import checks, provenance
-from fedcommons.simulate import runner, studies, tables, tuning
+from fedcommons import checks, provenance, shown
+from fedcommons.simulate import data_record, runner, studies, tables, tuning
 from fedcommons.simulate.definition import Study
 from fedcommons.simulate.folder import Folder
+
+logger = shown.logger(__name__)
 
 Progress = Callable[[int, int], None]
 
@@ -111,7 +113,10 @@ def complete(study: Study, folder: Folder, about: Mapping[str, Any], **options: 
     dataset, start = runner.study_data(study), time.perf_counter()
     runner.check_fits(study, dataset)
     with folder.opened(study):
-        folder.begin(study, {**about, **runner.about_data(dataset)})
+        found = data_record.about(dataset)
+        for note in found.get("data", {}).get("notes", ()):
+            logger.warning("%s", note)
+        folder.begin(study, {**about, **found})
         fresh = runner.run_study(study, folder, **options)
         tables.build(study, folder, dataset)
         folder.finish(study, seconds=round(time.perf_counter() - start, 1), fresh_runs=fresh)
