@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedcommons.datasets import Dataset
 from fedcommons.errors import StudyError
 from fedcommons.simulate import (
     batched,
@@ -17,6 +18,7 @@ from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.models import linear
 from fedcommons.simulate.models.torch_module import FEW_EXAMPLES
 from fedcommons.tasks.cross_entropy import CrossEntropy
+from fedcommons.tasks.losses import fitted
 from tests.simulate.test_engines import SIZES
 
 PAIR = dict(straggler_prob=0.5, proportion=0.4, copies=2, learning_rate=0.5)
@@ -274,3 +276,32 @@ def test_without_torch_the_extra_is_named(monkeypatch):
         models.load("cnn", (8, 8), CrossEntropy(3))
     assert models.load("mlp", (8, 8), CrossEntropy(3))
     assert "torch" in sys.modules
+
+
+@pytest.mark.parametrize(("loss", "n_outputs"), [("squared", 1), ("binary", 3), ("cox", 1)])
+def test_a_module_takes_any_loss(blobs, loss, n_outputs):
+    rng = np.random.default_rng(0)
+    y = {
+        "squared": rng.normal(size=len(blobs.y_train)),
+        "binary": rng.integers(0, 2, (len(blobs.y_train), 3)),
+        "cox": np.stack(
+            [rng.uniform(0, 5, len(blobs.y_train)), rng.integers(0, 2, len(blobs.y_train))], 1
+        ),
+    }[loss]
+    data = Dataset("d", blobs.x_train, y, blobs.x_test[:0], y[:0])
+    fitted_loss = fitted(loss, data)
+    module = models.load(f"{HERE}:make_linear", (6,), fitted_loss)
+    ours = linear.Linear(6, fitted_loss)
+    x = data.inputs("train")[None, :20].repeat(2, axis=0)
+    targets = fitted_loss.targets(y)[None, :20].repeat(2, axis=0)
+    weight = rng.uniform(0, 1, (2, 20)).astype(np.float32)
+    params = rng.normal(size=(2, n_outputs, 7)).astype(np.float32)  # weights of an output, bias
+    theirs = np.concatenate([params[:, :, :6].reshape(2, -1), params[:, :, 6]], axis=1)
+    mine = params.swapaxes(1, 2).reshape(2, -1)
+    found = module.gradients(theirs, x, targets, weight)
+    wanted = ours.gradients(mine, x, targets, weight).reshape(2, 7, n_outputs)
+    wanted = np.concatenate([wanted[:, :6].swapaxes(1, 2).reshape(2, -1), wanted[:, 6]], axis=1)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        module.scores(theirs, x[0]), ours.scores(mine, x[0]), rtol=1e-4, atol=1e-5
+    )

@@ -216,7 +216,7 @@ def _targets_checked(name: str, field: str, y: object) -> npt.NDArray[Any]:
         raise DataError(
             f"{name}: {field} must be integer labels or numbers, got dtype {array.dtype}"
         )
-    finite = np.isfinite(array.reshape(len(array), -1)).all(axis=1)
+    finite = np.isfinite(array).all(axis=tuple(range(1, array.ndim)))
     if not finite.all():
         row = int(np.argmin(finite))
         raise DataError(f"{name}: {field} must be finite, got a missing value in example {row}")

@@ -39,11 +39,11 @@ PLACES = {  # fields that a kind has places or a switch for, or does not depend 
 
 def caption(kind: str, metrics: Sequence[Metric]) -> str:
     """What a figure of this kind shows."""
-    words = [
-        metric.heading if metric.is_proportion else f"{metric.heading} ({metric.direction})"
-        for metric in metrics
-    ]
-    return Template(CAPTIONS[kind]).substitute(metric=" or ".join(words))
+    first, *others = (metric.words for metric in metrics)
+    words = first[0].upper() + first[1:]
+    if others:
+        words = " or ".join([", ".join([words, *others[:-1]]), others[-1]])
+    return Template(CAPTIONS[kind]).substitute(metric=words)
 
 
 def labels(figure: Figure) -> list[str]:

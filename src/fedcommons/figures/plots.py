@@ -20,6 +20,9 @@ from fedcommons.simulate.definition import Figure
 
 matplotlib.use("Agg")
 
+WORTHLESS = -1.0  # an R² below which it matters little how far
+DECADES = 30.0  # how many times the least value the largest must be for a logarithmic axis
+
 
 def curves(figure: Figure, series: list[Series], metric: Metric) -> Picture:
     """A metric above, second moment of the estimate below, a column for each p."""
@@ -35,13 +38,14 @@ def curves(figure: Figure, series: list[Series], metric: Metric) -> Picture:
     picture = Picture(figsize=(style.FULL_WIDTH, height), layout="constrained")
     axes = picture.subplots(2, len(by_p), sharex=True, sharey="row", squeeze=False)
     last = len(series[0].mean(main)) - 1
+    log_above = _is_far_apart(series, metric) and _on_log_axis(axes[0, 0], series, main)
     log_below = _on_log_axis(axes[1, 0], series, "second_moment")
     for (top, bottom), (p, group) in zip(axes.T, by_p.items(), strict=True):
         for s in sorted(group, key=lambda s: s.reference):  # references on top
             measured = np.flatnonzero(np.isfinite(s.mean(main)))
             rounds = np.isfinite(s.mean("second_moment"))
             for panel, name, log, x in (
-                (top, main, False, measured),
+                (top, main, log_above, measured),
                 (bottom, "second_moment", log_below, np.flatnonzero(rounds)),
             ):
                 style.band(
@@ -57,7 +61,8 @@ def curves(figure: Figure, series: list[Series], metric: Metric) -> Picture:
         top.set_xlim(0, last)
         bottom.set_xlabel("communication round")
         bottom.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    _set_limits(axes[0, 0], series, metric, min(3, last))
+    if not log_above:
+        _set_limits(axes[0, 0], series, metric, min(3, last))
     axes[0, 0].set_ylabel(metric.words.replace(" (", "\n("))
     axes[1, 0].set_ylabel(r"second moment $|\hat g|^2$")
     _footer(picture, figure, everything)
@@ -90,7 +95,18 @@ def _set_limits(axes: Axes, series: list[Series], metric: Metric, begin: int) ->
         axes.set_ylim(bottom=max(0.0, np.floor(lowest * 20) / 20 - 0.02))
     elif highest > lowest:
         margin = 0.08 * (highest - lowest)
-        axes.set_ylim(lowest - margin, highest + margin)
+        bottom = lowest - margin
+        if metric.higher_is_better and bottom < WORTHLESS < highest:
+            bottom = WORTHLESS
+        axes.set_ylim(bottom, highest + margin)
+
+
+def _is_far_apart(series: list[Series], metric: Metric) -> bool:
+    """Whether an error spans decades."""
+    values = np.concatenate([s.mean(metric.name) for s in series])
+    values = values[np.isfinite(values)]
+    spans = values.min() > 0 and values.max() > DECADES * values.min()
+    return not metric.higher_is_better and bool(spans)
 
 
 def scalar_products(figure: Figure, series: list[Series], _metric: Metric) -> Picture:

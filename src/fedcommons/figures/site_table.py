@@ -14,13 +14,14 @@ from fedcommons.figures.series import Z95
 from fedcommons.metrics import Metric
 from fedcommons.simulate.definition import Figure
 
-BLOCK = """<details class="sites"><summary>At each site</summary>
+BLOCK = """<details class="sites"$open><summary>At each site</summary>
 <p>$metric at each site’s own test examples after the last round. ▼ marks the worst site of a
 line.$undefined</p>
 <div class="scroll" tabindex="0" role="group" aria-label="What each line reached at each site">
 <table><thead><tr><th scope="col">line</th><th scope="col">p</th>$head</tr></thead>
 <tbody>$rows</tbody></table></div></details>"""
 WORST = '<td class="worst">$words <span title="worst site">▼</span></td>'
+MOST_SHOWN = 12  # lines of a table that need not be opened
 Row = Mapping[str, Any]
 
 
@@ -45,6 +46,7 @@ def site_table(figure: Figure, sites: pyarrow.Table, main: Metric) -> Markup:
     unknown = [name for name in names if not any(at[name]["runs"] for _, _, at in lines)]
     return markup(
         BLOCK,
+        open=Markup(" open" if len(lines) <= MOST_SHOWN else ""),
         metric=main.heading if main.is_proportion else f"{main.heading} ({main.direction})",
         undefined=_undefined(unknown, main),
         head=joined(markup('<th scope="col">$name</th>', name=name) for name in names),

@@ -70,7 +70,7 @@ class Metric:
         """Of models' predictions (B, n, ...): (B,); NaN where undefined or not finite."""
         if len(truth) == 0:
             return np.full(len(predictions), np.nan)
-        finite = np.isfinite(predictions.reshape(len(predictions), -1)).all(axis=1)
+        finite = np.isfinite(predictions).all(axis=tuple(range(1, predictions.ndim)))
         found = np.full(len(predictions), np.nan)
         if finite.any():
             found[finite] = self.of(predictions[finite], truth)

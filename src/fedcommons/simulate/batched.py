@@ -86,7 +86,7 @@ def simulate_block(
         dataset.inputs("test"),
         loss.targets(dataset.y_test),
     )
-    block = Block(M, runs, seed)
+    block = Block(M, runs, seed, adds_up=loss.decomposable)
     correct = np.empty((R, C, T + 1), np.int32)
     moment = np.empty((R, C, T))
     het = np.empty((R, C, 3))

@@ -61,11 +61,12 @@ class CurveRun:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """What the curve runs of a block share: the streams, and the size of a run."""
+    """What the curve runs of a block share: the streams, the size of a run, the kind of loss."""
 
     n_examples: int  # M, of a run
     runs: Sequence[int]
     seed: int
+    adds_up: bool = True  # whether the loss is a sum over examples
 
     def batches(self, curve_run: CurveRun, t: int, client: int) -> np.random.Generator:
         """Curves of a run draw alike: the same client with as many examples has the same batch."""
@@ -139,7 +140,7 @@ def make_curve_run(
     trained, counts = _means(held) if curve.procedure.several_steps else _sums(held)
     return CurveRun(
         *(curve, run, place, held, trained, counts, weights.fresh, weights.remembered, moves),
-        adds_up=model.loss.decomposable,
+        adds_up=block.adds_up,
     )
 
 

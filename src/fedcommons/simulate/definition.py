@@ -308,7 +308,11 @@ def from_dict(content: Any) -> Study:
             for f in content["figures"]
         )
         reading = Reading(**content.get("data", {}))  # older records have none
-        lists = {k: tuple(content[k]) for k in ("metrics", "metric_rounds") if content.get(k)}
+        lists = {
+            name: tuple(content[name])
+            for name in ("metrics", "metric_rounds")
+            if content.get(name) is not None
+        }
         return Study(**{**content, **lists, "figures": figures, "data": reading})
     except (KeyError, TypeError, ArgumentError) as error:
         raise StudyError(f"the recorded study cannot be read: {error}") from None
