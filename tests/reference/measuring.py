@@ -36,7 +36,12 @@ def discrete_time(scores, time, event, cuts):
 
 def area(scores, positive):
     """The chance that a positive example's score is above a negative one's, ties half."""
-    pairs = [(a, b) for a, p in zip(scores, positive) for b, q in zip(scores, positive) if p > q]
+    pairs = [
+        (a, b)
+        for a, p in zip(scores, positive, strict=True)
+        for b, q in zip(scores, positive, strict=True)
+        if p > q
+    ]
     return np.mean([(a > b) + 0.5 * (a == b) for a, b in pairs])
 
 
@@ -51,8 +56,8 @@ def auc(scores, y):
 def f1(predicted, y):
     found = []
     for k in sorted({*predicted, *y}):
-        right = sum(a == b == k for a, b in zip(predicted, y))
-        wrong = sum((a == k) != (b == k) for a, b in zip(predicted, y))
+        right = sum(a == b == k for a, b in zip(predicted, y, strict=True))
+        wrong = sum((a == k) != (b == k) for a, b in zip(predicted, y, strict=True))
         found.append(2 * right / (2 * right + wrong))
     return np.mean(found)
 

@@ -228,9 +228,18 @@ def test_tuning_goes_by_the_main_metric_and_its_direction(tmp_path):
     np.savez(tmp_path / "data.npz", **arrays("squared"))
     study = studies.parse(
         {
-            "name": "t", "loss": "squared", "dataset": "data.npz", "metrics": ["mse"],
-            "grid": {"partition": "iid"}, "rounds": 8, "runs": 2, "clients": 4, "tune": True,
-            "tune_runs": 1, "strata_bins": 2, "learning_rate": [0.001, 0.3, 1e4],
+            "name": "t",
+            "loss": "squared",
+            "dataset": "data.npz",
+            "metrics": ["mse"],
+            "grid": {"partition": "iid"},
+            "rounds": 8,
+            "runs": 2,
+            "clients": 4,
+            "tune": True,
+            "tune_runs": 1,
+            "strata_bins": 2,
+            "learning_rate": [0.001, 0.3, 1e4],
         },
         beside=tmp_path,
     )

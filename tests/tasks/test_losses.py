@@ -102,9 +102,9 @@ def test_the_risk_is_higher_where_hazards_are():
         ("huber", np.arange(M), "for loss huber"),
         ("binary", np.arange(M), "must be 0 or 1 for loss binary, got 2"),
         ("cox", np.arange(M), r"\(examples, 2\).* loss cox, got integers of shape \(14,\)"),
-        ("cox", TIMES - [2, 0], "times >= 0 .* got the time -1"),
-        ("discrete-time", TIMES + [0, 0.5], "events of 0 or 1 .* got the event [01].5"),
-        ("cox", TIMES * [1, 0], "some events in training for loss cox, got none"),
+        ("cox", TIMES - np.array([2, 0]), "times >= 0 .* got the time -1"),
+        ("discrete-time", TIMES + np.array([0, 0.5]), "events of 0 or 1 .* got the event [01].5"),
+        ("cox", TIMES * np.array([1, 0]), "some events in training for loss cox, got none"),
     ],
 )
 def test_data_that_do_not_fit_a_loss_are_refused(name, y, message):
@@ -113,7 +113,7 @@ def test_data_that_do_not_fit_a_loss_are_refused(name, y, message):
 
 
 def test_a_loss_that_nobody_knows_is_refused():
-    with pytest.raises(ArgumentError, match="loss must be one of cross-entropy, binary.* 'hinge'"):
+    with pytest.raises(ArgumentError, match=r"loss must be one of cross-entropy, binary.* 'hinge'"):
         tasks.fitted("hinge", data(TARGETS["cross-entropy"]))
 
 
