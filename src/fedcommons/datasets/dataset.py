@@ -28,9 +28,11 @@ class Dataset:
         y_train, y_test: (examples,) labels in {0, ..., L-1}; L is at most the number of examples
             or `CLASSES_OF_FEW`. Or what another loss takes (`fedcommons.tasks`): numbers,
             (examples,) or (examples, columns).
-        sites: the names of the sites that the examples come from; empty if they are not known.
-        site_train, site_test: (examples,) places in `sites`.
-        encodings: what became of columns that are no numbers.
+        sites: the names of the sites that the examples are from; empty if that is unknown.
+        site_train, site_test: (examples,) the number of each example's site; None without sites,
+            and of test examples where their sites are not known.
+        columns: the names of the flat inputs; empty if they have none.
+        encodings: what was made of labels, categories, missing values and scales, for JSON.
         strata_train: (examples,) groups that partitions go by instead of labels.
     """
 

@@ -23,7 +23,7 @@ def standardised(data: Dataset) -> Dataset:
     divisor = np.where(same, 1.0, deviation)
 
     def scaled(x: np.ndarray) -> np.ndarray:
-        flat = x.reshape(len(x), -1)
+        flat = x.reshape(len(x), len(mean))
         result = np.empty(flat.shape, np.float32)
         for rows in _blocks(flat):
             result[rows] = (_unit(flat[rows]) - mean) / divisor
