@@ -239,7 +239,7 @@ def test_tuning_goes_by_the_main_metric_and_its_direction(tmp_path):
             "tune": True,
             "tune_runs": 1,
             "strata_bins": 2,
-            "learning_rate": [0.001, 0.3, 1e4],
+            "learning_rate": [0.001, 0.3, 1e7],
         },
         beside=tmp_path,
     )
