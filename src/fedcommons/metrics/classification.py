@@ -7,8 +7,6 @@ of labels their log odds, and the truth (n, L) of 0 and 1.
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import logsumexp
-from scipy.stats import rankdata
 
 from fedcommons.checks import FloatArray
 from fedcommons.metrics.metric import Array, Metric
@@ -72,7 +70,7 @@ def auc_of(scores: Array, truth: Array) -> FloatArray:
     scores = scores.astype(np.float64)
     odds = np.stack(
         [
-            scores[:, :, label] - logsumexp(np.delete(scores, label, axis=2), axis=2)
+            scores[:, :, label] - _log_sum_exp(np.delete(scores, label, axis=2))
             for label in range(scores.shape[2])
         ],
         axis=2,
@@ -87,11 +85,22 @@ def _mean_area(scores: Array, positive: Array) -> FloatArray:
     n, n_positive = len(positive), positive.sum(axis=0)
     areas = []
     for column in np.flatnonzero((n_positive > 0) & (n_positive < n)):
-        ranks = rankdata(scores[:, :, column], axis=1)
-        P = int(n_positive[column])
-        above = ranks[:, positive[:, column]].sum(axis=1) - P * (P + 1) / 2
-        areas.append(above / (P * (n - P)))
+        mine = positive[:, column]
+        areas.append([_area(one[mine], one[~mine]) for one in scores[:, :, column]])
     return np.mean(areas, axis=0) if areas else np.full(len(scores), np.nan)
+
+
+def _area(positive: Array, negative: Array) -> float:
+    """The chance that the first are larger than the others, ties half."""
+    below = np.sort(negative)
+    left, right = (np.searchsorted(below, positive, side) for side in ("left", "right"))
+    return float((left + right).sum()) / (2 * len(positive) * len(negative))
+
+
+def _log_sum_exp(scores: Array) -> FloatArray:
+    """Over the last axis."""
+    largest = scores.max(axis=-1)
+    return np.asarray(largest + np.log(np.exp(scores - largest[..., None]).sum(axis=-1)))
 
 
 def log_loss_of(scores: Array, truth: Array) -> FloatArray:
@@ -100,7 +109,7 @@ def log_loss_of(scores: Array, truth: Array) -> FloatArray:
     if _of_labels(truth):
         return np.asarray((np.logaddexp(0, scores) - truth * scores).mean(axis=(1, 2)))
     mine = np.take_along_axis(scores, truth[None, :, None], axis=2)[..., 0]
-    return np.asarray((logsumexp(scores, axis=2) - mine).mean(axis=1))
+    return np.asarray((_log_sum_exp(scores) - mine).mean(axis=1))
 
 
 BOTH = ("classes", "labels")
