@@ -1,34 +1,40 @@
-"""Softmax regression with bias, the paper's model, in closed form."""
+"""A linear model with bias, in closed form: with cross-entropy the paper's softmax regression."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from fedcommons.checks import IntArray
-from fedcommons.simulate.models.model import Float32, softmax_residuals
+from fedcommons.simulate.models.model import Float32
+from fedcommons.tasks.loss import Loss, Targets
 
 TEST_AT_ONCE = 2000  # examples scored in one product
 
 
-class Softmax:
-    """Parameters (F + 1, L), flat, the bias last: as in `tasks.softmax`."""
+class Linear:
+    """Parameters (F + 1, outputs), flat, the bias last: as in `tasks.softmax`."""
 
     examples_at_once = 1 << 17
 
-    def __init__(self, n_features: int, n_classes: int) -> None:
-        self.shape = (n_features + 1, n_classes)
+    def __init__(self, n_features: int, loss: Loss) -> None:
+        self.loss = loss
+        self.shape = (n_features + 1, loss.n_outputs)
 
     def initial(self, *, rng: np.random.Generator) -> Float32:  # noqa: ARG002
         """Zero, as in the paper."""
         return np.zeros(self.shape[0] * self.shape[1], np.float32)
 
-    def gradients(self, params: Float32, x: Float32, y: IntArray, weight: Float32) -> Float32:
+    def gradients(self, params: Float32, x: Float32, y: Targets, weight: Float32) -> Float32:
         beta = params.reshape(-1, *self.shape)
-        Z = softmax_residuals(x @ beta[:, :-1] + beta[:, -1:], y, weight)
+        Z = self.loss.residuals(x @ beta[:, :-1] + beta[:, -1:], y, weight)
         out = np.empty_like(beta)
         np.matmul(x.swapaxes(1, 2), Z, out=out[:, :-1])
         Z.sum(axis=1, out=out[:, -1])
         return out.reshape(params.shape)
+
+    def scores(self, params: Float32, x: Float32) -> Float32:
+        beta = params.reshape(-1, *self.shape)
+        return x @ beta[:, :-1] + beta[:, -1:]
 
     def count_correct(self, params: Float32, x: Float32, y: IntArray) -> IntArray:
         beta = params.reshape(-1, *self.shape)
