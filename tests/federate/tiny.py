@@ -322,7 +322,7 @@ def train(
 ) -> tuple[np.ndarray, list[dict[str, Any]]]:
     """The final parameters, and the record of every round of this run."""
     notes: list[dict[str, Any]] = []
-    strategy = CodedSum(federation, **{"learning_rate": 0.5, **settings})
+    strategy = CodedSum(federation, **{"learning_rate": 0.5, "estimator": "coded_sum", **settings})
     result = serving(
         grid,
         lambda: strategy.start(

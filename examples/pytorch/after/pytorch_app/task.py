@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset, random_split
 
 from fedcommons import datasets
 
-N_IMAGES = 5000
+N_IMAGES = 3000
 CONCENTRATION = 0.3  # of each digit's proportions over the sites; None: sites are alike
 SEED = 0
 

@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression
 
 from fedcommons import datasets
 
-N_IMAGES = 5000
+N_IMAGES = 3000
 CONCENTRATION = 0.3  # of each digit's proportions over the sites; None: sites are alike
 AT_LEAST = 2  # images of every digit at every site: a fit needs all classes
 SEED = 0

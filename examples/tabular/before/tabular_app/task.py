@@ -8,7 +8,7 @@ from sklearn.datasets import make_classification
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-N_RECORDS = 5000
+N_RECORDS = 3000
 N_FEATURES = 14
 CONCENTRATION = 0.3  # of each group's proportions over the sites; None: sites are alike
 SEED = 0
@@ -76,7 +76,7 @@ def load_data(partition_id: int, num_partitions: int):
 def trainer(net: Classifier, train_loader: DataLoader, num_epochs: int = 1) -> None:
     """Train the model on the training set."""
     criterion = nn.BCELoss()
-    optimizer = torch.optim.Adam(net.parameters(), lr=0.001)
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.003)
     net.train()
     for _ in range(num_epochs):
         for x, y in train_loader:
