@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import shutil
 import tempfile
 import time
@@ -15,7 +14,7 @@ from fedcommons.errors import FederationError, ResultsError
 from fedcommons.federate.apps.new_app import write_app
 from fedcommons.federate.deploy.deployment import Deployment
 from fedcommons.federate.deploy.supervisor import Process
-from fedcommons.npz import read_npz
+from fedcommons.federate.server.checkpoints import read_checkpoint
 
 SITES = tuple(f"site-{k}" for k in range(5))
 EVENTS = {  # what happens after a round
@@ -86,10 +85,8 @@ def check_out(out: Path) -> None:
 def history(state: Path) -> list[dict[str, Any]]:
     """The rounds of training so far, from the checkpoint, which is whole at every moment."""
     path = next(state.glob("*/checkpoint.npz"), None)
-    if path is None:
-        return []
-    notes = read_npz(path, ["notes"], FederationError)["notes"]
-    return list(json.loads(notes.tobytes())["history"])
+    checkpoint = None if path is None else read_checkpoint(path)
+    return [] if checkpoint is None else [note.to_json() for note in checkpoint.history]
 
 
 class _Watch:
