@@ -24,6 +24,7 @@ EVENTS = {  # what happens after a round
     6: [("stop", "site-4")],
     8: [("restart", "site-4")],
 }
+EVALUATE_EVERY = 2  # rounds: a message takes each site seconds
 ROUND_SECONDS, SETUP_SECONDS = 120.0, 300.0  # longer than this is a failure
 POLL = 0.3
 MARK = ".demo"  # a file in the results folder of a demo, which the next one may replace
@@ -50,6 +51,7 @@ def play(out: Path, *, rounds: int, seed: int, say: Say, on_round: OnRound) -> N
             "num-rounds": rounds,
             "seed": seed,
             "deadline": 0.0,
+            "evaluate-every": EVALUATE_EVERY,
         }
         run = deployment.operator.start_run(app, config)
         say("each site has its own digits, shares a fifth of them (sealed), and trains")

@@ -18,6 +18,8 @@ SPOKEN = {
     1: "questions and offers name their version",
     2: "a commit that both sides know may be named by its digest alone; sites may join after the "
     "exchange, so questions name newcomers and commits who joined",
+    3: "models and answers come with their digests; sites say whether they evaluate, and may be "
+    "asked to",
 }
 CURRENT = max(SPOKEN)
 

@@ -14,6 +14,7 @@ from fedcommons.federate.protocol.farewells import farewell
 from fedcommons.federate.protocol.keys import is_signed
 from fedcommons.federate.protocol.records import SignedOffer, digest
 from fedcommons.federate.protocol.refusals import Refusal
+from fedcommons.federate.server.advice import ADVICE
 from fedcommons.federate.server.asking import ask
 from fedcommons.federate.server.link import Link, Node, Question, Reply, Ticket
 
@@ -173,8 +174,8 @@ class Meeting:
                 why = type(error).__name__
         if why == "WrongFederation":
             self._heard.add(node)
-        if why in versions.ADVICE:
-            why = f"{why} ({versions.ADVICE[why]})"
+        if why in ADVICE:
+            why = f"{why} ({ADVICE[why]})"
         if self.refused.get(node) != why:
             logger.warning("node %s is not taken in: %s", node, why)
         self.refused[node] = why

@@ -8,11 +8,14 @@ from typing import Any
 
 from fedcommons import shown
 from fedcommons.federate.protocol.model_schema import NamedArrays
+from fedcommons.federate.server.site_metrics import SiteMetrics
 
 logger = shown.logger(__name__)
 
 Evaluate = Callable[[int, NamedArrays], Mapping[str, Any] | None]
 """The app's own evaluation: (round, model) -> metrics by name."""
+
+TRAINING, SITES = "training_", "sites_"  # before the names of the sites' metrics
 
 HEARD = {"answered", "outdated", "withdrew examples"}  # whether or not the answer counts
 
@@ -35,7 +38,9 @@ class RoundNote:
         seconds: how long it took.
         commit: the order of the commit that it ended under.
         sites: those that are with the commit.
-        metrics: what the app's evaluation says of the model after it.
+        metrics: what the app's evaluation at the server says of the model after it.
+        training: what the sites measured while they trained.
+        evaluation: what the sites say of the model after it, on data of their own.
     """
 
     round: int
@@ -43,6 +48,17 @@ class RoundNote:
     commit: tuple[int, int] | None = None
     sites: tuple[SiteNote, ...] = ()
     metrics: Mapping[str, Any] = field(default_factory=dict)
+    training: SiteMetrics = field(default_factory=SiteMetrics)
+    evaluation: SiteMetrics = field(default_factory=SiteMetrics)
+
+    @property
+    def all_metrics(self) -> dict[str, Any]:
+        """One number for each metric: the sites' mean by name with a prefix, then the server's."""
+        return {
+            **{f"{TRAINING}{name}": value for name, value in self.training.pooled.items()},
+            **{f"{SITES}{name}": value for name, value in self.evaluation.pooled.items()},
+            **self.metrics,
+        }
 
     @property
     def n_answered(self) -> int:
@@ -54,6 +70,9 @@ class RoundNote:
             found |= {"seconds": self.seconds, "commit": list(self.commit)}
         found["sites"] = [asdict(site) for site in self.sites]
         found["metrics"] = dict(self.metrics)
+        for name in ("training", "evaluation"):
+            if of_sites := getattr(self, name):
+                found[name] = of_sites.to_json()
         return found
 
     @classmethod
@@ -65,6 +84,10 @@ class RoundNote:
             None if commit is None else (int(commit[0]), int(commit[1])),
             tuple(SiteNote(**site) for site in content["sites"]),
             dict(content["metrics"]),
+            *(
+                SiteMetrics.from_json(content[name]) if name in content else SiteMetrics()
+                for name in ("training", "evaluation")
+            ),
         )
 
 
@@ -90,7 +113,7 @@ def log_round(note: RoundNote, num_rounds: int) -> None:
     """One line: metrics, how many answered, who did not and why, and the p of each site."""
     metrics = "".join(
         f"{name} {value:.4f}, "
-        for name, value in note.metrics.items()
+        for name, value in note.all_metrics.items()
         if isinstance(value, float | int)
     )
     missing = [f"{s.site} ({s.outcome})" for s in note.sites if not s.answered]

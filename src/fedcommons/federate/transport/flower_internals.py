@@ -8,15 +8,27 @@ checked here, so that a version that does not fit ends in one message.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from flwr.clientapp import ClientApp
 
 from fedcommons.federate.transport.flower_versions import does_not_fit
 
 if TYPE_CHECKING:
     from flwr.app import Message
 
-__all__ = ["FLOWER_LOGGER", "Run", "as_task", "carried", "number", "update_console_handler"]
+__all__ = [
+    "FLOWER_LOGGER",
+    "Run",
+    "app_mods",
+    "as_task",
+    "carried",
+    "function_mods",
+    "number",
+    "update_console_handler",
+    "without_app_mods",
+]
 
 
 try:
@@ -28,6 +40,7 @@ try:
 
     _IDENTITY = (TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id)
     _EMPTY = Run.create_empty
+    _APP = (ClientApp()._mods, ClientApp()._registered_funcs)
 except (ImportError, AttributeError) as error:
     raise does_not_fit(str(error)) from error
 
@@ -54,3 +67,35 @@ def carried(message: Message) -> tuple[Message, int]:
     """A message as it arrives when it crossed the wire, and its size there in bytes."""
     wire = message_to_proto(message).SerializeToString()
     return message_from_proto(ProtoMessage.FromString(wire)), len(wire)
+
+
+def app_mods(app: ClientApp) -> list[Callable[..., Any]]:
+    """The mods of the app itself, which are around all of its functions."""
+    return list(app._mods)
+
+
+@contextlib.contextmanager
+def without_app_mods(app: ClientApp) -> Iterator[None]:
+    """Functions that are registered meanwhile have no mods but their own."""
+    before = app._mods
+    app._mods = []
+    try:
+        yield
+    finally:
+        app._mods = before
+
+
+def function_mods(app: ClientApp, category: str) -> list[Callable[..., Any]] | None:
+    """The mods around the app's function of this category, from the outside; None if it has none.
+
+    Those of the app itself come first. Flower wraps each mod around the next in a closure; where it
+    does so in another way, fewer are found.
+    """
+    call: Any = app._registered_funcs.get(f"{category}.default")
+    if call is None:
+        return None
+    mods = []
+    while getattr(getattr(call, "__code__", None), "co_freevars", ()) == ("_ffn", "_mod"):
+        call, mod = (cell.cell_contents for cell in call.__closure__)
+        mods.append(mod)
+    return mods

@@ -14,8 +14,9 @@ from fedcommons.coding import CODES
 from fedcommons.federate.protocol import versions
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.farewells import farewell
-from fedcommons.federate.protocol.model_schema import NamedArrays
+from fedcommons.federate.protocol.model_schema import NamedArrays, digest_of
 from fedcommons.federate.protocol.receipts import Receipt
+from fedcommons.federate.protocol.refusals import ModelChanged
 from fedcommons.federate.site.site import Site
 from fedcommons.federate.transport import coded_answer
 from fedcommons.federate.transport.coded_answer import Train
@@ -100,6 +101,7 @@ class SiteRequests:
         """Apply the commit, let the app train on what it gives this site, code the answer."""
         versions.check_request(request)
         site = self.site
+        _check_model(request, model)
         record = request["commit"] or site.record_of(request.get("digest", b""))
         commit = site.apply_commit(record, given_up=int(request["given-up"]))
         if request.get("receipt-recipients"):
@@ -135,7 +137,16 @@ class SiteRequests:
             CODES[commit.code].one_step,
             stream(commit.seed, "batches", site.name, int(request["round"])),
         )
-        return SiteReply(fields, answer=coded_answer.answer(model, examples, train))
+        answer = coded_answer.answer(model, examples, train)
+        return SiteReply({**fields, "answer-digest": digest_of(answer)}, answer=answer)
+
+    def evaluate(self, request: Fields, model: NamedArrays) -> SiteReply:
+        """Whether to measure this model; the metrics are the app's."""
+        versions.check_request(request)
+        self.site.check_taking_part()
+        self.site.record_of(request["digest"])
+        _check_model(request, model)
+        return SiteReply({"round": int(request["round"])})
 
     def _examples(self, commit: Commit) -> tuple[npt.NDArray[Any], IntArray]:
         """Everything that the site holds, its own examples first; read once for each commit."""
@@ -150,6 +161,15 @@ class SiteRequests:
             y = np.concatenate([own_y, *(part for _, part in received)])
             self._read = (commit.digest, x, y)
         return self._read[1], self._read[2]
+
+
+def _check_model(request: Fields, model: NamedArrays) -> None:
+    """Refuse a model that something changed on its way to here; none comes with a farewell."""
+    if model and digest_of(model) != request.get("model-digest"):
+        raise ModelChanged(
+            "the model is not the one that the server sent: a mod outside coded or evaluated, or "
+            "the strategy, changed it"
+        )
 
 
 def _receipts(site: Site, request: Fields) -> list[Receipt]:

@@ -1,0 +1,36 @@
+"""What to do about the refusals of a site, of which only the name arrives."""
+
+from __future__ import annotations
+
+from fedcommons.federate.protocol import versions
+
+CHANGED = "not what coded made"  # an answer
+
+ADVICE = {
+    "DataChanged": "its data are not those of the exchange. If they changed, reshare = true makes "
+    "an exchange of what they are now; if an app shares its data out among the sites, their number "
+    "must be that of the exchange",
+    "StoreIsOlder": "its store is older than a withdrawal that it made, from a backup perhaps; "
+    "its operator must withdraw those examples again",
+    "LocalStepsIgnored": "its training function returns a gradient; with several local steps or "
+    "batches it must loop over site.batches and return the trained arrays",
+    "SeveralStepsRefused": "its training function takes several steps, which the owner-corrected "
+    "code does not allow for; choose code = equal-split",
+    "ExamplesIgnored": "its training function must take its examples from site.batches, "
+    "site.dataloader or site.examples",
+    "ModRefused": "a mod of its app does not go with coded; the site's log says which, and why",
+    "ModelChanged": "the model that its app would get is not the one that the server sent: a mod "
+    "outside coded or evaluated changed it, or the strategy's configure_train or "
+    "configure_evaluate",
+    "ReplyWithoutContent": "its app's function, or a mod around it, replied with an error; the "
+    "site's log says more",
+    "NothingMeasured": "its evaluate function must return a MetricRecord",
+    CHANGED: "a mod outside coded changed its answer; put it behind coded, as in "
+    "mods=[coded(site), mod]",
+    **versions.ADVICE,
+}
+
+
+def advice(why: str) -> str:
+    """What to add to a reason; nothing if there is nothing to say."""
+    return f": {ADVICE[why]}" if why in ADVICE else ""
