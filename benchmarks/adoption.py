@@ -4,10 +4,10 @@
 
 Both sides of an app run on the embedded engine as they are, with their own defaults: the same sites
 and data, the same initial model, the same absences (a site that is absent does not train), the same
-test data, which no site has. A row is the accuracy after ten rounds, in per cent: before, after,
-and the mean of their paired differences over seeds with a 95 % interval of Student's t. Two are as
-good as each other if the interval lies within half a point, which is more than two one-sided tests
-at 5 % ask for.
+seeds of local training, the same test data, which no site has. A row is the accuracy after ten
+rounds, in per cent: before, after, and the mean of their paired differences over seeds with a 95 %
+interval of Student's t. Two are as good as each other if the interval lies within half a point,
+which is more than two one-sided tests at 5 % ask for.
 """
 
 from __future__ import annotations
@@ -53,21 +53,29 @@ CASES = (  # what it shows; concentration of labels; p; copies of what may be sh
 )
 
 
-class WithAbsences(EmbeddedGrid):
-    """A grid in which sites do not answer a round's training message: `answers` is (rounds, N)."""
+class Paired(EmbeddedGrid):
+    """A grid in which a site's absences and its random numbers are the same on both sides."""
 
-    answers: np.ndarray
+    def decide(self, seed: int, p: float, rounds: int) -> None:
+        self.seed, self.asked = seed, dict.fromkeys(self.contexts, 0)
+        self.answers = np.random.default_rng([seed, 1]).random((rounds, N_SITES)) >= p
 
     def _handle(self, message: Message) -> Message | None:
         if message.metadata.message_type.startswith("evaluate"):  # changes no model
             return Message(Error(2, "not asked"), reply_to=message)
         if message.metadata.message_type.startswith("train"):
             node = message.metadata.dst_node_id
-            asked = self.__dict__.setdefault("asked", {})
-            asked[node] = asked.get(node, 0) + 1
-            if not self.answers[asked[node] - 1, list(self.contexts).index(node)]:
+            t, k = self.asked[node], list(self.contexts).index(node)
+            self.asked[node] += 1
+            if not self.answers[t, k]:
                 return Message(Error(2, "absent"), reply_to=message)
+            seed_all(10_000 * self.seed + 100 * t + k)
         return super()._handle(message)
+
+
+def seed_all(seed: int) -> None:
+    torch.manual_seed(seed)
+    np.random.seed(seed)  # noqa: NPY002, scikit-learn's
 
 
 @contextlib.contextmanager
@@ -109,7 +117,6 @@ def run(
     if side == "after":
         run_config["copies"] = copies
     nodes = [{"partition-id": k, "num-partitions": N_SITES} for k in range(N_SITES)]
-    answers = np.random.default_rng([seed, 1]).random((rounds, N_SITES)) >= p
     with (
         tempfile.TemporaryDirectory() as folder,
         contextlib.chdir(folder),
@@ -117,10 +124,9 @@ def run(
     ):
         os.environ["FLWR_HOME"] = folder
         found["task"].SEED, found["task"].CONCENTRATION = seed, concentration
-        torch.manual_seed(seed)
-        np.random.seed(seed)  # noqa: NPY002, scikit-learn's
-        grid = WithAbsences(found["client_app"].app, nodes, run_config)
-        grid.answers = answers
+        grid = Paired(found["client_app"].app, nodes, run_config)
+        grid.decide(seed, p, rounds)
+        seed_all(seed)
         serve(found["server_app"].app, grid, run_config)
         return score(app, found["task"])
 

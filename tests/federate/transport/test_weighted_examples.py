@@ -176,6 +176,19 @@ def test_the_apps_loader_brings_what_the_site_holds_in_proportion():
     assert len(list(loader_like(held(np.ones(7)), own_loader()))) == 3
 
 
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_while_nothing_is_shared_batches_are_those_of_the_apps_own_loader(shuffle):
+    alone = held(np.ones(7))
+    dataset = TensorDataset(torch.from_numpy(alone.x), torch.from_numpy(alone.y))
+    own = DataLoader(dataset, batch_size=3, shuffle=shuffle)
+    seen = []
+    for loader in (own, loader_like(alone, own)):
+        torch.manual_seed(5)
+        seen.append([examples_of(loader) for _ in range(2)])
+    assert seen[0] == seen[1]
+    assert (seen[0][0] != seen[0][1]) is shuffle
+
+
 def test_labels_come_as_the_app_has_them():
     loader = loader_like(held(), own_loader(lambda y: y.float().view(-1, 1)))
     for _, y in loader:

@@ -3,7 +3,7 @@
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedcommons.flower import attach, coded
+from fedcommons.flower import attach, coded, evaluated
 from pytorch_app.task import Net, load_data
 from pytorch_app.task import test as test_fn
 from pytorch_app.task import train as train_fn
@@ -30,7 +30,7 @@ def train(message: Message, context: Context) -> Message:
     return Message(RecordDict(content), reply_to=message)
 
 
-@app.evaluate()
+@app.evaluate(mods=[evaluated(site)])
 def evaluate(message: Message, context: Context) -> Message:
     """Test the model on local data."""
     model = Net()

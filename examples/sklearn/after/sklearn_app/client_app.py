@@ -6,7 +6,7 @@ from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from sklearn.metrics import log_loss
 
-from fedcommons.flower import attach, coded
+from fedcommons.flower import attach, coded, evaluated
 from sklearn_app.task import UNIQUE_LABELS, create_model, get_params, load_data, set_params
 
 app = ClientApp()
@@ -29,7 +29,7 @@ def train(message: Message, context: Context) -> Message:
     return Message(RecordDict(content), reply_to=message)
 
 
-@app.evaluate()
+@app.evaluate(mods=[evaluated(site)])
 def evaluate(message: Message, context: Context) -> Message:
     """Test the model on local data."""
     model = create_model(context.run_config["penalty"])

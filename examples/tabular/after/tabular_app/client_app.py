@@ -3,7 +3,7 @@
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedcommons.flower import attach, coded
+from fedcommons.flower import attach, coded, evaluated
 from tabular_app.task import Classifier, evaluator, load_data, trainer
 
 app = ClientApp()
@@ -26,7 +26,7 @@ def train(message: Message, context: Context) -> Message:
     return Message(RecordDict(content), reply_to=message)
 
 
-@app.evaluate()
+@app.evaluate(mods=[evaluated(site)])
 def evaluate(message: Message, context: Context) -> Message:
     """Test the model on local data."""
     partition_id = context.node_config["partition-id"]

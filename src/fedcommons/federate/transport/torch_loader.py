@@ -48,7 +48,8 @@ def loader_like(held: WeightedExamples, own: Any) -> Any:
     """The app's own loader with what the site holds in place of its own examples.
 
     Batches have the form and the size of `own`'s, and its collate function makes them. Examples are
-    drawn in proportion to their shares.
+    drawn in proportion to their shares; where these are all 1, it brings what `own` would, shuffled
+    or not, by torch's seed.
     """
     if not isinstance(own, DataLoader):
         raise ArgumentError(f"like must be a DataLoader, got {type(own).__name__}")
@@ -61,7 +62,15 @@ def loader_like(held: WeightedExamples, own: Any) -> Any:
         name: getattr(own, name)
         for name in ("collate_fn", "drop_last", "num_workers", "pin_memory", "worker_init_fn")
     }
-    return _in_proportion(held, _dataset_like(held, own.dataset), own.batch_size, options)
+    dataset = _dataset_like(held, own.dataset)
+    if (held.shares != 1).any():
+        return _in_proportion(held, dataset, own.batch_size, options)
+    shuffle = isinstance(own.sampler, RandomSampler)
+    loader = DataLoader(
+        dataset, own.batch_size, shuffle=shuffle, generator=own.generator, **options
+    )
+    held.check_steps(len(loader))
+    return loader
 
 
 def _in_proportion(
