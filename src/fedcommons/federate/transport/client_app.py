@@ -122,15 +122,24 @@ class SiteClient:
         n_classes: int | None,
         shareable: Shareable | None = None,
     ) -> None:
-        self._app = app
+        self._app: ClientApp | None = app
+        self._known_mods: dict[str, list[Callable[..., Any]] | None] = {}
         self._load, self._n_classes = data or data_from_node_config, n_classes
         self._shareable = shareable
         self._open: dict[tuple[int, str], Site] = {}
         self._requests: dict[str, SiteRequests] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy in another process opens its own stores."""
-        return {**self.__dict__, "_open": {}, "_requests": {}}
+        """A copy in another process opens its own stores, and goes by the mods that there are."""
+        mods_of = {category: self._mods_of(category) for category in ("train", "evaluate")}
+        own = {"_open": {}, "_requests": {}, "_app": None, "_known_mods": mods_of}
+        return {**self.__dict__, **own}
+
+    def _mods_of(self, category: str) -> list[Callable[..., Any]] | None:
+        """The mods around the app's function; None if it has none."""
+        if self._app is None:
+            return self._known_mods[category]
+        return function_mods(self._app, category)
 
     def site(self, context: Context) -> Site:
         """The site of this node, opened once in a process."""
@@ -289,7 +298,7 @@ class SiteClient:
 
     def _mods_inside(self) -> list[Callable[..., Any]]:
         """The mods behind `coded`; refused if one of these, or of those before it, cannot be."""
-        found = function_mods(self._app, "train") or []
+        found = self._mods_of("train") or []
         places = [k for k, mod in enumerate(found) if isinstance(mod, _Coded)]
         if not places:
             return []
@@ -299,7 +308,7 @@ class SiteClient:
 
     def _evaluates(self) -> str:
         """Whether the app has an evaluate function, in a word for the server; empty if not."""
-        found = function_mods(self._app, "evaluate")
+        found = self._mods_of("evaluate")
         if found is None:
             return ""
         return "yes" if any(isinstance(mod, _Evaluated) for mod in found) else "unguarded"

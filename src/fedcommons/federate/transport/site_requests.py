@@ -164,8 +164,8 @@ class SiteRequests:
 
 
 def _check_model(request: Fields, model: NamedArrays) -> None:
-    """Refuse a model that something changed on its way to here; none comes with a farewell."""
-    if model and digest_of(model) != request.get("model-digest"):
+    """Refuse a model that something changed on its way to here; older servers send no digest."""
+    if "model-digest" in request and digest_of(model) != request["model-digest"]:
         raise ModelChanged(
             "the model is not the one that the server sent: a mod outside coded or evaluated, or "
             "the strategy, changed it"
