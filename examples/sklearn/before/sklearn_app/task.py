@@ -40,7 +40,7 @@ def mnist() -> datasets.Dataset:
 def partition(labels: np.ndarray, partition_id: int, num_partitions: int) -> np.ndarray:
     """The rows of one site; of every digit some sites have many and others few."""
     rng = np.random.default_rng(SEED)
-    mine = []
+    few, many = [], []
     for label in UNIQUE_LABELS:
         rows = rng.permutation(np.flatnonzero(labels == label))
         shares = np.full(num_partitions, 1 / num_partitions)
@@ -48,8 +48,9 @@ def partition(labels: np.ndarray, partition_id: int, num_partitions: int) -> np.
             shares = rng.dirichlet(CONCENTRATION * num_partitions * shares)
         first, rest = np.split(rows, [AT_LEAST * num_partitions])
         ends = np.round(np.cumsum(shares)[:-1] * len(rest)).astype(int)
-        mine += [first[partition_id::num_partitions], np.split(rest, ends)[partition_id]]
-    return rng.permutation(np.concatenate(mine))
+        few.append(first[partition_id::num_partitions])
+        many.append(np.split(rest, ends)[partition_id])
+    return np.concatenate([*few, rng.permutation(np.concatenate(many))])  # the few to train on
 
 
 def load_data(partition_id: int, num_partitions: int):
