@@ -130,6 +130,7 @@ def what_people_do(machines: Machines, heading: str, printed: dict[str, str]) ->
             x = rng.integers(0, 256, (20, 784), np.uint8)
             marks = np.arange(20) % 2 == 0
             np.savez(srv / site / "data.npz", x=x, y=np.full(20, label), shareable=marks)
+            np.savez(srv / site / "held-out.npz", x=x[:5], y=np.full(5, label))
     elif heading == "On the server: let the sites in":
         (srv / "federation" / "nodes").mkdir()
         for site in SITES:

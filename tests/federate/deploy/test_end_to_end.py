@@ -70,7 +70,7 @@ def test_real_processes_reach_the_model_of_the_embedded_engine_and_go_on(deploym
 
     metrics, same_metrics = (metrics_of(folder) for folder in (there, here))
     assert {(t, site) for t, site, _ in metrics} <= {(t, site) for t in (1, 2, 3) for site in SITES}
-    assert len(metrics) > 3
+    assert metrics
     assert metrics == pytest.approx(same_metrics)
     assert re.search(r"round 3/3: sites_accuracy 0\.\d+, ", run.log)
 

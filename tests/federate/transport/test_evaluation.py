@@ -101,6 +101,12 @@ def test_metrics_of_the_sites_are_weighted_by_their_examples(tiny):
     assert of_n == {site: (n, n) for site, n in N.items()}
 
 
+def test_the_log_says_how_far_sites_differ(tiny, caplog):
+    run(tiny, tiny.grid(evaluate=measured), 1)
+    assert f"sites_n {WEIGHTED:.4f}, " in caplog.text
+    assert "n from 10.0000 (a) to 40.0000 (d), 4 of 4 answered" in caplog.text
+
+
 def test_metrics_of_training_come_through(tiny):
     train_loss = training_with(**{"loss": 0.25, "norms": [1.0, 2.0], EXAMPLES: 4})
     result, folder = run(tiny, tiny.grid(train=train_loss))

@@ -110,12 +110,13 @@ def silent_rounds(note: RoundNote, before: int) -> int:
 
 
 def log_round(note: RoundNote, num_rounds: int) -> None:
-    """One line: metrics, how many answered, who did not and why, and the p of each site."""
+    """One line: metrics, how far sites differ in them, who did not answer and why, and each p."""
     metrics = "".join(
         f"{name} {value:.4f}, "
         for name, value in note.all_metrics.items()
         if isinstance(value, float | int)
     )
+    metrics += "".join(f"{spread}, " for spread in _spread(note.evaluation))
     missing = [f"{s.site} ({s.outcome})" for s in note.sites if not s.answered]
     logger.info(
         "round %d/%d: %s%d of %d answered%s; p %s",
@@ -127,3 +128,14 @@ def log_round(note: RoundNote, num_rounds: int) -> None:
         f", not {', '.join(missing)}" if missing else "",
         " ".join(f"{s.straggler_prob:.2f}" for s in note.sites),
     )
+
+
+def _spread(found: SiteMetrics) -> list[str]:
+    """From which site's value to which other's each metric goes, where sites differ."""
+    spreads = []
+    for name in found.pooled:
+        values = [(of[name], site) for site, of in found.by_site.items() if name in of]
+        if len(values) > 1:
+            (low, lowest), (high, highest) = min(values), max(values)
+            spreads.append(f"{name} from {low:.4f} ({lowest}) to {high:.4f} ({highest})")
+    return spreads
