@@ -7,9 +7,8 @@ from fedcommons.federate.protocol import versions
 CHANGED = "not what coded made"  # an answer
 
 ADVICE = {
-    "DataChanged": "its data are not those of the exchange. If they changed, reshare = true makes "
-    "an exchange of what they are now; if an app shares its data out among the sites, their number "
-    "must be that of the exchange",
+    "DataChanged": "its data are not those of the exchange. If they changed, reshare = true takes "
+    "them in; if an app divides its data among the sites, their number must be the exchange's",
     "StoreIsOlder": "its store is older than a withdrawal that it made, from a backup perhaps; "
     "its operator must withdraw those examples again",
     "LocalStepsIgnored": "its training function returns a gradient; with several local steps or "

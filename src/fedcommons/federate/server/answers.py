@@ -263,7 +263,7 @@ class AnswerCollector:
             fields["receipt-examples"] = [r.examples for r in receipts]
             fields["receipt-signatures"] = [r.signature for r in receipts]
         config = {**self.config, "server-round": common["round"]}
-        return Question(fields, model=model, config=config)
+        return Question(fields, model=model, config=config, is_again=whole)
 
     def _checked(self, reply: Reply, place: int, round_number: int) -> Mapping[str, Any]:
         """The fields of a reply to this question, from this site, under this commit."""

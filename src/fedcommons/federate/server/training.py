@@ -104,7 +104,11 @@ class Training:
             self.federation, self.settings, saved, lambda: collector.owner_shares(initial)
         )
         state = self._begin(initial, folder, evaluate, saved)
-        if state.round and num_rounds <= state.round:
+        best = None if self.watch is None else Best(self.folder, self.watch)
+        if best is not None:  # it may have died before it was kept
+            best.consider(state.history[-1], state.model)
+        is_final = best is not None and best.is_final(state.history)
+        if state.round and (num_rounds <= state.round or is_final):
             rounds.bring_up_to_date(state)
             self._save(state, folder)
             logger.warning(
@@ -115,9 +119,6 @@ class Training:
         if self.settings.method.warm and not state.warmed:
             rounds.warm_up(state)
             self._save(state, folder)
-        best = None if self.watch is None else Best(self.folder, self.watch)
-        if best is not None:  # it may have died before it was kept
-            best.consider(state.history[-1], state.model)
         evaluator = Evaluator(
             self.federation, link, self.evaluation, self.deadline, self.settings.seed
         )
