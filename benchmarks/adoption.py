@@ -1,6 +1,6 @@
 """What adopting fedcommons does to somebody else's app: the three of examples/, before and after.
 
-    python benchmarks/adoption.py [--seeds 10] [--apps pytorch ...] [--json FILE]
+    python benchmarks/adoption.py [--seeds 10] [--apps pytorch ...] [--estimator NAME] [--json FILE]
 
 Both sides of an app run on the embedded engine as they are, with their own defaults: the same sites
 and data, the same initial model, the same absences (a site that is absent does not train), the same
@@ -38,6 +38,7 @@ from flwr.common.logger import FLOWER_LOGGER
 from scipy import stats
 
 from fedcommons import datasets
+from fedcommons.federate.server import settings
 from fedcommons.federate.transport.embedded_grid import EmbeddedGrid, serve
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -157,12 +158,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--apps", nargs="+", default=APPS, choices=APPS)
     parser.add_argument("--cases", nargs="+", type=int, default=range(len(CASES)))
+    parser.add_argument(
+        "--estimator",
+        default=settings.DEFAULT_ESTIMATOR,
+        help="the one that a federation has unless another is named",
+    )
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     FLOWER_LOGGER.setLevel(logging.CRITICAL)
     logging.getLogger("fedcommons").setLevel(logging.CRITICAL)
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
+    settings.DEFAULT_ESTIMATOR = arguments.estimator
     datasets.mnist = functools.cache(datasets.mnist)  # apps are imported anew for every run
     results: dict[str, Any] = {}
     print("| app | sites | before | after | difference |\n|---|---|---|---|---|")
