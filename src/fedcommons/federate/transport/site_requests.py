@@ -16,7 +16,9 @@ from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.farewells import farewell
 from fedcommons.federate.protocol.model_schema import NamedArrays, digest_of
 from fedcommons.federate.protocol.receipts import Receipt
+from fedcommons.federate.protocol.records import SignedOffer
 from fedcommons.federate.protocol.refusals import ModelChanged
+from fedcommons.federate.protocol.rotations import Rotations
 from fedcommons.federate.site.site import Site
 from fedcommons.federate.transport import coded_answer
 from fedcommons.federate.transport.coded_answer import Train
@@ -48,14 +50,16 @@ class SiteRequests:
         store, federation = self.site.store, str(request["federation"])
         if store.withdrawals.everything and store.federation == federation:
             content = farewell(federation, node_id, run_id)
-            signature = store.identity.sign("withdrew", content)
-            return SiteReply(
-                {
-                    versions.FIELD: versions.CURRENT,
-                    "withdrew": self.site.identity_name,
-                    "signature": signature,
-                }
-            )
+            *before, now = store.keyring.identities
+            farewells = {
+                versions.FIELD: versions.CURRENT,
+                "withdrew": now.name,
+                "signature": now.sign("withdrew", content),
+            }
+            if before:
+                farewells["withdrew-also"] = [old.name for old in before]
+                farewells["also-signed"] = [old.sign("withdrew", content) for old in before]
+            return SiteReply(farewells)
         digest, record = store.commit_record()
         signed = self.site.exchange.offer(
             federation,
@@ -71,8 +75,20 @@ class SiteRequests:
                 "offer": signed.content,
                 "signature": signed.signature,
                 "commit": b"" if digest == request.get("known", b"") else record,
+                **self._rotations(signed),
             }
         )
+
+    def _rotations(self, offer: SignedOffer) -> dict[str, Any]:
+        """The site's other keys, where it offers to go on with what it began under an older one.
+
+        The server may know it by a later one already. Whoever has the old key alone is not it.
+        """
+        own = self.site.store.keyring.identities
+        if offer.checked().identity == own[-1].name:
+            return {}
+        signature = own[-1].sign("successor", offer.content)
+        return {"rotations": Rotations.of(own).encode(), "successor-signature": signature}
 
     def send(self, request: Fields) -> SiteReply:
         versions.check_request(request)
@@ -105,7 +121,8 @@ class SiteRequests:
         record = request["commit"] or site.record_of(request.get("digest", b""))
         commit = site.apply_commit(record, given_up=int(request["given-up"]))
         if request.get("receipt-recipients"):
-            site.note_receipts(commit, _receipts(site, request))
+            own = site.identity_in(commit.members).name
+            site.note_receipts(commit, _receipts(own, request))
         me = site.place(commit)
         withdrawn = site.withdrawn_since(commit)
         fields: dict[str, Any] = {"digest": commit.digest, "round": int(request["round"])}
@@ -172,9 +189,9 @@ def _check_model(request: Fields, model: NamedArrays) -> None:
         )
 
 
-def _receipts(site: Site, request: Fields) -> list[Receipt]:
+def _receipts(sender: str, request: Fields) -> list[Receipt]:
     columns = (request[f"receipt-{name}"] for name in ("recipients", "examples", "signatures"))
     return [
-        Receipt(site.identity_name, recipient, examples, signature)
+        Receipt(sender, recipient, examples, signature)
         for recipient, examples, signature in zip(*columns, strict=True)
     ]
