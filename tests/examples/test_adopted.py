@@ -12,7 +12,7 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FEDCOMMONS = Path(sys.executable).with_name("fedcommons")
-APPS = ("pytorch", "sklearn", "tabular")
+APPS = {"pytorch": 0.4, "sklearn": 0.6, "tabular": 0.55}  # more than guessing, after three rounds
 
 
 def compared(app: str, *options: str) -> list[str]:
@@ -79,5 +79,5 @@ def test_it_runs_and_learns_before_and_after(app, tmp_path):
         assert result.returncode == 0, result.stderr[-2000:]
         found = re.findall(r"^round \d+: accuracy (\S+)", result.stdout, re.M)
         assert len(found) == 3, result.stdout
-        assert float(found[-1]) > 0.55  # of one in two or ten
+        assert float(found[-1]) > APPS[app]
         assert list(tmp_path.glob("final_model.*")), side
