@@ -24,7 +24,7 @@ LARGEST = 2**63 - 1
 MOST_SITES = 10_000
 MOST_EXAMPLES = 2**30  # of a site; others draw for as many as it claims
 MOST_BYTES = 64 << 20  # of a record
-SMALLEST_ROW = 17  # share number, label and one byte of inputs
+SMALLEST_ROW = 10  # share number, a byte of label and one of inputs
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 

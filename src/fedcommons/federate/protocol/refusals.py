@@ -67,6 +67,18 @@ class ExamplesIgnored(Refusal):
     """The training function did not ask the site for the examples that it trains on."""
 
 
+class ScaleRefused(Refusal):
+    """A scale that does not fit the site's inputs, or inputs that have none of their own."""
+
+
+class TooFewExamples(Refusal):
+    """The site has too few examples to tell anything of them all together."""
+
+
+class MeansWithheld(Refusal):
+    """The site's operator does not let it tell means and deviations."""
+
+
 class ModRefused(Refusal):
     """A mod of the site's app does not go with `coded`, or not in the place where it is."""
 

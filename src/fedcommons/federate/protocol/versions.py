@@ -19,7 +19,8 @@ SPOKEN = {
     2: "a commit that both sides know may be named by its digest alone; sites may join after the "
     "exchange, so questions name newcomers and commits who joined",
     3: "models and answers come with their digests; sites say whether they evaluate, and may be "
-    "asked to",
+    "asked to; labels may have any type and shape, which offers and envelopes then name; sites may "
+    "be asked for moments of their inputs, and told the scale that follows from these",
 }
 CURRENT = max(SPOKEN)
 

@@ -24,6 +24,9 @@ ADVICE = {
     "ReplyWithoutContent": "its app's function, or a mod around it, replied with an error; the "
     "site's log says more",
     "NothingMeasured": "its evaluate function must return a MetricRecord",
+    "ScaleRefused": 'scale = "standard" is for tables: flat inputs of numbers that are no bytes',
+    "TooFewExamples": "it has too few examples to tell their means; it trains all the same",
+    "MeansWithheld": "its node config says tell-means = false; it trains all the same",
     CHANGED: "a mod outside coded changed its answer; put it behind coded, as in "
     "mods=[coded(site), mod]",
     **versions.ADVICE,

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from fedcommons import shown
 from fedcommons.checks import BoolArray
+from fedcommons.federate.protocol import scale_fields
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays, digest_of
 from fedcommons.federate.protocol.refusals import AnswerRefused, CommitUnknown
@@ -28,6 +29,7 @@ from fedcommons.federate.server.round_answers import RoundAnswers
 from fedcommons.federate.server.training_folder import TrainingFolder
 from fedcommons.federate.server.withdrawals import Dismissals
 from fedcommons.methods import Method
+from fedcommons.scaling import Moments, Scale
 
 logger = shown.logger(__name__)
 
@@ -74,6 +76,7 @@ class AnswerCollector:
     ) -> None:
         self.federation, self.link, self.folder = federation, link, folder
         self.method, self.deadline, self.config = method, deadline, config
+        self.scale: Scale | None = None  # of the inputs, if they have one
         self._coverage = Coverage()
         self._dismissals = Dismissals(federation)
         self.newcomers = Newcomers(federation)
@@ -146,6 +149,20 @@ class AnswerCollector:
         self._hear(self.ask(model, 0, present, task="owner-share"), None, take)
         return shares
 
+    def moments(self, asked: BoolArray) -> tuple[RoundAnswers, dict[int, Moments]]:
+        """What sites tell of their inputs, by place."""
+        moments: dict[int, Moments] = {}
+
+        def take(found: RoundAnswers, place: int, reply: Reply) -> None:
+            fields = self._checked(reply, place, 0)
+            taken_back = withdrawals.reported(fields, self.commit, place)
+            if taken_back is not None:
+                found.taken_back[place] = taken_back
+                raise AnswerRefused("withdrew examples")
+            moments[place] = scale_fields.moments_of(fields, self.commit.members[place].n_examples)
+
+        return self._hear(self.ask({}, 0, asked, task="moments"), None, take), moments
+
     def ask(
         self, model: NamedArrays, round_number: int, asked: BoolArray, *, task: str = "answer"
     ) -> Asked:
@@ -175,6 +192,7 @@ class AnswerCollector:
             "local-steps": self.method.local_steps,
             "batch-size": self.method.batch_size or 0,
             "model-digest": digest_of(model),
+            **scale_fields.of_scale(self.scale),
             **self.newcomers.look(),
         }
         questions = {node: self._question(place, model, common) for node, place in place_of.items()}

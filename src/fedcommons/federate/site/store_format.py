@@ -10,12 +10,17 @@ from typing import Any
 from fedcommons.errors import StoreError
 
 APPLICATION = 0x46434F4D  # "FCOM": how SQLite knows a store of fedcommons from other databases
-VERSION = 2
+VERSION = 3
 
 Run = Callable[..., list[tuple[Any, ...]]]
 """Runs one SQL statement with its values and returns all rows."""
 
-UPGRADES: dict[int, Callable[[Run], object]] = {}
+
+def _with_any_labels(_run: Run) -> None:
+    """2 -> 3: what is received may have labels of any kind; what is here stays as it is."""
+
+
+UPGRADES: dict[int, Callable[[Run], object]] = {2: _with_any_labels}
 """For each earlier version n, what turns a store of version n into one of version n + 1.
 
 To change the format: change `SCHEMA`, raise `VERSION` by one, and add an entry here under the

@@ -42,7 +42,7 @@ def site_data(
         mask = np.full(len(y), shareable) if isinstance(shareable, bool) else shareable(x, y)
     if not len(y):
         return SiteData.none()
-    return SiteData.from_arrays(x, _class_numbers(y), mask)
+    return SiteData.from_arrays(x, y, mask)
 
 
 def example_parts(example: Any) -> tuple[Any, Any]:
@@ -120,15 +120,6 @@ def _arrays(dataset: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
             "read again: random transforms belong into the training function"
         )
     return x, y
-
-
-def _class_numbers(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Labels as they are exchanged: 0.0 and [1.] of a binary loss are the classes 0 and 1."""
-    if y.ndim == 2 and y.shape[1] == 1:
-        y = y[:, 0]
-    if y.dtype.kind == "f" and np.isfinite(y).all() and (y == np.round(y)).all():
-        y = y.astype(np.int64)
-    return y
 
 
 def _described(given: Any) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,13 +13,15 @@ from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedcommons import checks
-from fedcommons.errors import FederationError
+from fedcommons.errors import ArgumentError, FederationError
+from fedcommons.federate.protocol import scale_fields
 from fedcommons.federate.protocol.model_schema import NamedArrays
 from fedcommons.federate.protocol.refusals import (
     ExamplesIgnored,
     NothingMeasured,
     ReplyWithoutContent,
 )
+from fedcommons.federate.site.labels import class_names
 from fedcommons.federate.site.own_data import SiteData
 from fedcommons.federate.site.site import Site
 from fedcommons.federate.site.store import Store
@@ -35,10 +38,12 @@ from fedcommons.federate.transport.node_config import (
     peers_from_node_config,
     site_name,
     store_folder,
+    tells_means,
 )
 from fedcommons.federate.transport.scrubbed_errors import Handler, scrubbed
 from fedcommons.federate.transport.site_requests import SiteReply, SiteRequests
 from fedcommons.federate.transport.weighted_examples import Batch, Batches, WeightedExamples
+from fedcommons.scaling import Scale
 
 
 def attach(
@@ -47,6 +52,7 @@ def attach(
     *,
     shareable: Shareable | None = None,
     n_classes: int | None = None,
+    classes: Sequence[str] | None = None,
 ) -> SiteClient:
     """Let a client app take part in exchanges; `data` loads the site's examples.
 
@@ -58,10 +64,20 @@ def attach(
     `shareable(x, y)` says which examples may be shared, True that all may; without it none, unless
     `data` says so. With `n_classes` labels that are not below it are refused, the site's own and
     those that others send: else one site's mistake stops the training of all that hold its
-    examples.
+    examples. Labels in files that are words are names of `classes`: all sites number these in the
+    same order.
     """
     if n_classes is not None:
         n_classes = checks.integer("n_classes", n_classes, low=1)
+    if classes is not None:
+        names = class_names(classes)
+        if data is not None:
+            raise ArgumentError(
+                "classes must be given where the examples are made, as "
+                "SiteData.from_arrays(..., classes=...) or data_from_node_config(context, "
+                "classes=...), and not to attach, if it gets data, too"
+            )
+        data = partial(data_from_node_config, classes=names)
     mods.check_outside(app_mods(app))
     client = SiteClient(app, data, n_classes, shareable)
     with without_app_mods(app):  # those are for the app's own functions
@@ -114,6 +130,7 @@ class SiteClient:
     """
 
     _examples: ClassVar[dict[int, WeightedExamples]] = {}  # while a node trains
+    _scales: ClassVar[dict[int, Scale | None]] = {}  # while a node trains or evaluates
     _asked_for: ClassVar[set[int]] = set()  # nodes, by their training functions
 
     def __init__(
@@ -155,7 +172,8 @@ class SiteClient:
                 data = SiteData.none()
             else:
                 data = site_data(self._load, context, self._shareable)
-            data = replace(data, n_classes=self._n_classes)
+            if self._n_classes is not None:
+                data = replace(data, n_classes=self._n_classes)
             self._open[known] = (
                 Site(store, data, name, pinned.keys, pinned.replaced)
                 if pinned
@@ -224,6 +242,18 @@ class SiteClient:
         found = self._weighted_examples(context)
         return found.x, found.y, found.weight
 
+    def scale(self, context: Context) -> Scale | None:
+        """What inputs were brought to one scale with; None if they are as they are in the data.
+
+        `scale.apply(x)` does the same to inputs of one's own, held out for evaluation perhaps.
+        """
+        if context.node_id not in self._scales:
+            raise FederationError(
+                "a scale is there while a message is handled: use mods=[coded(site)] or "
+                "mods=[evaluated(site)]"
+            )
+        return self._scales[context.node_id]
+
     def _weighted_examples(self, context: Context) -> WeightedExamples:
         held = self._examples.get(context.node_id)
         if held is None:
@@ -257,12 +287,13 @@ class SiteClient:
 
         def train(examples: WeightedExamples) -> Mapping[str, NamedArrays]:
             self._examples[context.node_id] = examples
+            self._scales[context.node_id] = scale_fields.scale_of(fields)
             self._asked_for.discard(context.node_id)
             content["arrays"] = own_statistics.with_own(given, context.state)
             try:
                 reply = app_train(message, context)
             finally:
-                del self._examples[context.node_id]
+                del self._examples[context.node_id], self._scales[context.node_id]
             returned = _content_of(reply)
             if context.node_id not in self._asked_for:
                 raise ExamplesIgnored(
@@ -296,7 +327,11 @@ class SiteClient:
         content, fields, given = _taken_apart(message)
         reply = self._requests_of(context).evaluate(fields, arrays_of(given))
         content["arrays"] = own_statistics.with_own(given, context.state)
-        measured = messages.metrics(_content_of(app_evaluate(message, context)))
+        self._scales[context.node_id] = scale_fields.scale_of(fields)
+        try:
+            measured = messages.metrics(_content_of(app_evaluate(message, context)))
+        finally:
+            del self._scales[context.node_id]
         if not measured:
             raise NothingMeasured("the evaluate function must return a MetricRecord")
         return _message(reply, message, **{messages.METRICS: MetricRecord(measured)})
@@ -322,7 +357,7 @@ class SiteClient:
         site = self.site(context)
         known = self._requests.get(site.store.folder)
         if known is None or known.site is not site:
-            known = self._requests[site.store.folder] = SiteRequests(site)
+            known = self._requests[site.store.folder] = SiteRequests(site, tells_means(context))
         return known
 
 

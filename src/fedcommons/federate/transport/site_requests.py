@@ -9,20 +9,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedcommons.checks import IntArray
 from fedcommons.coding import CODES
-from fedcommons.federate.protocol import versions
+from fedcommons.federate.protocol import scale_fields, versions
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.farewells import farewell
 from fedcommons.federate.protocol.model_schema import NamedArrays, digest_of
 from fedcommons.federate.protocol.receipts import Receipt
 from fedcommons.federate.protocol.records import SignedOffer
-from fedcommons.federate.protocol.refusals import ModelChanged
+from fedcommons.federate.protocol.refusals import MeansWithheld, ModelChanged
 from fedcommons.federate.protocol.rotations import Rotations
+from fedcommons.federate.site import standardisation
 from fedcommons.federate.site.site import Site
 from fedcommons.federate.transport import coded_answer
 from fedcommons.federate.transport.coded_answer import Train
 from fedcommons.federate.transport.weighted_examples import WeightedExamples
+from fedcommons.scaling import Scale
 from fedcommons.streams import stream
 
 Fields = Mapping[str, Any]
@@ -42,7 +43,10 @@ class SiteRequests:
     """Answers the server's questions at one site."""
 
     site: Site
-    _read: tuple[bytes, npt.NDArray[Any], IntArray] | None = field(default=None, init=False)
+    tells_means: bool = True
+    _read: tuple[object, npt.NDArray[Any], npt.NDArray[Any]] | None = field(
+        default=None, init=False
+    )
 
     def offer(self, request: Fields, *, node_id: int, run_id: int) -> SiteReply:
         """Say who this is; a site that withdrew everything takes its leave instead."""
@@ -60,6 +64,8 @@ class SiteRequests:
                 farewells["withdrew-also"] = [old.name for old in before]
                 farewells["also-signed"] = [old.sign("withdrew", content) for old in before]
             return SiteReply(farewells)
+        if request.get(versions.FIELD, 0) < 3 and not self.site.data.form.has_class_numbers:
+            raise versions.ServerIsOlder("the server knows no labels but class numbers")
         digest, record = store.commit_record()
         signed = self.site.exchange.offer(
             federation,
@@ -138,13 +144,22 @@ class SiteRequests:
             return SiteReply(fields)
         held = site.holdings(commit)
         fields["coverage"] = held.coverage
-        x, y = self._examples(commit)
+        if request["task"] == "moments":
+            if not self.tells_means:
+                raise MeansWithheld("node config: tell-means is false")
+            own_x = site.rows.examples(site.manifest_of(commit))[0]
+            fields |= scale_fields.of_moments(standardisation.own_moments(site.data, own_x))
+            return SiteReply(fields)
+        scale = scale_fields.scale_of(request)
+        x, y = self._examples(commit, scale)
         if request["task"] == "owner-share":
             n_own = len(held.own)
             fields["owner-share"] = coded_answer.owner_share(
                 model, train, x[:n_own], y[:n_own], held.own_shared, held.placement.copies[:n_own]
             )
             return SiteReply(fields)
+        if scale is None and int(request["round"]) <= 1:
+            standardisation.warn_of_scales(site.data)
         examples = WeightedExamples(
             x,
             y,
@@ -165,9 +180,15 @@ class SiteRequests:
         _check_model(request, model)
         return SiteReply({"round": int(request["round"])})
 
-    def _examples(self, commit: Commit) -> tuple[npt.NDArray[Any], IntArray]:
-        """Everything that the site holds, its own examples first; read once for each commit."""
-        if self._read is None or self._read[0] != commit.digest:
+    def _examples(
+        self, commit: Commit, scale: Scale | None
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Everything that the site holds, its own examples first, on the scale that is asked for.
+
+        It is read once for each commit and scale.
+        """
+        known_as = (commit.digest, scale_fields.of_scale(scale))
+        if self._read is None or self._read[0] != known_as:
             site = self.site
             own_x, own_y = site.rows.examples(site.manifest_of(commit))
             received = [
@@ -175,8 +196,9 @@ class SiteRequests:
                 for sender, _ in site.holdings(commit).senders
             ]
             x = np.concatenate([own_x, *(part for part, _ in received)])
+            x = standardisation.scaled(site.data, x, scale)
             y = np.concatenate([own_y, *(part for _, part in received)])
-            self._read = (commit.digest, x, y)
+            self._read = (known_as, x, y)
         return self._read[1], self._read[2]
 
 
