@@ -115,3 +115,20 @@ def test_robust_benchmark_runs(monkeypatch):
     assert n_clipped > 0
     assert bounded > free + 0.1
     assert robust.trained("bounded", "nobody", 0, "IID", 0)[1] == 0
+
+
+def test_adoption_benchmark_runs_and_nothing_is_lost_while_nothing_is_shared(tmp_path):
+    out = tmp_path / "results.json"
+    subprocess.run(
+        [
+            sys.executable, BENCHMARKS / "adoption.py", "--apps", "tabular", "--cases", "0", "2",
+            "--seeds", "2", "--rounds", "2", "--json", out,
+        ],
+        check=True,
+        capture_output=True,
+    )  # fmt: skip
+    all_answer, half_missing = json.loads(out.read_text())["tabular"].values()
+    assert all_answer["as good"]
+    of_seeds = all_answer["of each seed"]
+    assert of_seeds["after"] == pytest.approx(of_seeds["before"], abs=0.02)  # 3 of 17,000 examples
+    assert half_missing["difference"] != 0

@@ -15,6 +15,7 @@ from fedcommons.checks import BoolArray, FloatArray
 from fedcommons.errors import ArgumentError
 from fedcommons.estimators.coded_sum import coded_sum
 from fedcommons.estimators.estimator import Arrivals, Estimator, SecondMoment, Weights
+from fedcommons.estimators.latest import latest
 from fedcommons.estimators.memory import memory
 from fedcommons.estimators.responder_average import responder_average
 from fedcommons.estimators.trimmed_mean import trimmed_mean
@@ -30,6 +31,7 @@ __all__ = [
     "coded_sum",
     "combined",
     "estimate",
+    "latest",
     "memory",
     "responder_average",
     "start",
@@ -40,7 +42,7 @@ __all__ = [
 ESTIMATORS = Registry(
     "estimator",
     Estimator,
-    (coded_sum, memory, responder_average, wait_for_all, trimmed_mean),
+    (coded_sum, memory, latest, responder_average, wait_for_all, trimmed_mean),
 )
 
 
