@@ -116,7 +116,7 @@ def test_a_site_whose_data_changed_is_missing_until_a_new_exchange(tiny, caplog)
     with tiny.shared(grid) as federation:
         _, notes = train(federation, grid, 2)
     assert outcomes(notes[0]) == {**dict.fromkeys("acd", "answered"), "b": "DataChanged"}
-    assert "reshare = true makes an exchange of what they are now" in caplog.text
+    assert "reshare = true takes them in" in caplog.text
     grid = tiny.grid()
     with tiny.shared(grid, reshare=True) as federation:
         assert federation.commit.order == (2, 0)
