@@ -53,6 +53,7 @@ ROUND = ("history", "checkpoint")
 ANSWERS = "server.answers"  # remembered ones: killed in tests/federate/server/test_remembered.py
 SCALE = "server.scale"  # killed in tests/federate/server/test_standardisation.py
 BEST = {"server.best-model", "server.best"}  # nothing is watched here: tested with evaluation
+HOSTILE = {"server.quarantine", "store.audited"}  # killed in tests/federate/attacks/test_kills.py
 UNTRAINED = "server.untrained"  # the model here has no such arrays; before the first checkpoint
 SERVER = [
     # share and two rounds; b's withdrawal, two rounds; d withdrew everything, two rounds
@@ -238,7 +239,7 @@ def test_the_matrix_has_every_durable_write(tiny, monkeypatch):
     reached = [point for point in points if point.endswith(":before")]
     assert len(points) == 2 * len(reached)
     names = {point.removesuffix(":before") for point in reached}
-    killed_elsewhere = {*GIVEN_UP, *BEST, OLDER, UPGRADED, ANSWERS, SCALE, UNTRAINED}
+    killed_elsewhere = {*GIVEN_UP, *BEST, *HOSTILE, OLDER, UPGRADED, ANSWERS, SCALE, UNTRAINED}
     assert names | killed_elsewhere == names_in_the_source()
     assert names == {f"store.{name}" for name in STORE} | {f"server.{name}" for name in SERVER}
     server = [p.removeprefix("server.").removesuffix(":before") for p in reached if "server" in p]
