@@ -119,6 +119,7 @@ for command in (
     federate_site.check,
     federate_site.identity,
     federate_site.status,
+    federate_site.approve,
     federate_site.ledger,
     federate_site.withdraw,
 ):

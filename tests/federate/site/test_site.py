@@ -42,7 +42,7 @@ def test_a_commit_of_an_epoch_before_the_last_is_refused(three):
 def test_a_commit_of_another_epoch_of_that_number_is_refused(three, epoch):
     three[A].exchange.receive(epoch.record, [])
     with pytest.raises(CommitRefused):
-        three[A].apply_commit(Commit.of(replace(epoch, seed=26), ()).record)
+        three[A].apply_commit(replace(Commit.of(epoch, ()), seed=26).encode())
 
 
 @pytest.mark.parametrize("changes", [{"seed": 26}, {"copies": 2}], ids=str)

@@ -79,7 +79,7 @@ class Commit(Agreed):
             epoch.number,
             0,
             epoch.digest.hex(),
-            epoch.seed,
+            epoch.draw_seed,
             epoch.copies,
             tuple(
                 Member(s.site, s.identity, s.n_examples, s.n_shareable, s.manifest)
@@ -148,6 +148,10 @@ class Commit(Agreed):
                 for a, b in zip(self.withdrawn_private[:n], earlier.withdrawn_private, strict=True)
             )
         )
+
+    @property
+    def draw_seed(self) -> int:
+        return self.seed
 
     @property
     def roster(self) -> tuple[Member, ...]:

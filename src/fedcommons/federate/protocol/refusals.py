@@ -69,3 +69,35 @@ class ExamplesIgnored(Refusal):
 
 class AnswerRefused(Refusal):
     """An answer to a training message that must not count."""
+
+
+class QuestionRefused(Refusal):
+    """A question whose number is not above that of the last one that the site answered."""
+
+
+class TooFewExamples(Refusal):
+    """An answer would rest on fewer of the site's own examples than its policy allows."""
+
+
+class BatchTooSmall(Refusal):
+    """The batches that are asked for are smaller than the site's policy allows."""
+
+
+class TooManySteps(Refusal):
+    """More local steps are asked for than the site's policy allows."""
+
+
+class RosterTooSmall(Refusal):
+    """An exchange among fewer sites than the site's policy wants."""
+
+
+class TooManyCopies(Refusal):
+    """More sites would be sent the same example than the site's policy allows."""
+
+
+class ExchangeNotApproved(Refusal):
+    """A further exchange, which the site's operator has not approved."""
+
+
+class DrawRefused(Refusal):
+    """A draw that did not follow from what all sites promised, or one too many."""

@@ -14,10 +14,7 @@ from fedcommons.federate.protocol.refusals import Refusal
 
 FIELD = "protocol"
 SPOKEN = {
-    0: "from before messages had versions: as 1, but nobody says so",
-    1: "questions and offers name their version",
-    2: "a commit that both sides know may be named by its digest alone; sites may join after the "
-    "exchange, so questions name newcomers and commits who joined",
+    3: "every question about examples has a number that is above all before it",
 }
 CURRENT = max(SPOKEN)
 

@@ -12,12 +12,12 @@ import numpy.typing as npt
 
 from fedcommons import shown
 from fedcommons.checks import BoolArray
-from fedcommons.federate.protocol import versions
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays
 from fedcommons.federate.protocol.refusals import AnswerRefused, CommitUnknown
 from fedcommons.federate.protocol.withdrawals import Withdrawn
 from fedcommons.federate.server import asking, withdrawals
+from fedcommons.federate.server.advice import ADVICE
 from fedcommons.federate.server.answer_files import Row
 from fedcommons.federate.server.coverage import Coverage
 from fedcommons.federate.server.deadlines import Deadline
@@ -33,18 +33,6 @@ logger = shown.logger(__name__)
 Parts = list[npt.NDArray[Any]]
 
 LARGEST_OWNER_SHARE = 1e6
-ADVICE = {
-    "DataChanged": ": its data changed since the exchange, reshare = true takes them in",
-    "StoreIsOlder": ": its store is older than a withdrawal that it made, from a backup perhaps; "
-    "its operator must withdraw those examples again",
-    "LocalStepsIgnored": ": its training function returns a gradient; with several local steps or "
-    "batches it must loop over site.batches and return the trained arrays",
-    "SeveralStepsRefused": ": its training function takes several steps, which the owner-corrected "
-    "code does not allow for; choose code = equal-split",
-    "ExamplesIgnored": ": its training function must take its examples from site.batches, "
-    "site.dataloader or site.examples",
-    **{name: f": {what}" for name, what in versions.ADVICE.items()},
-}
 
 
 @dataclass(slots=True)
@@ -68,7 +56,7 @@ class RoundAnswers:
 
     def refuse(self, place: int, site: str, why: str) -> None:
         self.outcomes[place] = why
-        logger.warning("%s: %s%s", site, why, ADVICE.get(why, ""))
+        logger.warning("%s: %s%s", site, why, f": {ADVICE[why]}" if why in ADVICE else "")
 
     def outdated(self) -> RoundAnswers:
         """The same without the answers: the commit that they were given under has been replaced."""
@@ -176,14 +164,16 @@ class AnswerCollector:
                 found.outcomes[place] = "not connected"
             else:
                 place_of[node] = place
-        newcomers = self.newcomers.look()
+        newcomers, number = self.newcomers.look(), self.federation.state.questions.fresh()
         told: set[Node] = set()  # the whole commit, since they said that they lack it
 
         def hear(node: Node, reply: Reply, took: float) -> Question | None:
             place = place_of[node]
             if reply.failure == CommitUnknown.__name__ and node not in told:
                 told.add(node)
-                return self._question(place, model, round_number, task, newcomers, whole=True)
+                return self._question(
+                    place, model, round_number, number, task, newcomers, whole=True
+                )
             if reply.failure is not None:
                 self._note_failure(found, node, place, reply.failure, seconds)
                 return None
@@ -200,7 +190,7 @@ class AnswerCollector:
             return None
 
         questions = {
-            node: self._question(place, model, round_number, task, newcomers)
+            node: self._question(place, model, round_number, number, task, newcomers)
             for node, place in place_of.items()
         }
         for node in asking.ask(self.link, "train", questions, seconds=seconds, on_reply=hear):
@@ -231,6 +221,7 @@ class AnswerCollector:
         place: int,
         model: NamedArrays,
         round_number: int,
+        number: int,
         task: str,
         newcomers: Mapping[str, Any],
         *,
@@ -240,7 +231,10 @@ class AnswerCollector:
         commit, who = self.commit, self.commit.members[place].identity
         applied = self.federation.meeting.commits.get(who)
         is_known = not whole and applied is not None and applied.digest == commit.digest
+        questions = self.federation.state.questions
+        questions.note_answered(who, self.federation.meeting.answered.get(who, 0))
         fields: dict[str, Any] = {
+            "question": questions.of(who, number),
             "commit": b"" if is_known else commit.record,
             "digest": commit.digest,
             "given-up": self.federation.state.given_up,

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 
 from fedcommons import shown
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.example_schema import misfit, usual
-from fedcommons.federate.protocol.records import Epoch, Offer, SignedOffer
+from fedcommons.federate.protocol.records import MOST_AHEAD, Epoch, Offer, SignedOffer
+from fedcommons.federate.server import advice, joint_draw
 from fedcommons.federate.server.delivery import Delivery
 from fedcommons.federate.server.federation import ServerFederation
 from fedcommons.federate.server.link import Link
@@ -18,35 +18,40 @@ from fedcommons.federate.server.state import Exchange
 
 logger = shown.logger(__name__)
 
-MOST_AHEAD = 1_000_000  # epochs that a site may have seen and the others not
-
 
 def begin(
-    federation: ServerFederation, copies: int, seed: int | None, leaving: Sequence[str] = ()
+    federation: ServerFederation,
+    link: Link,
+    copies: int,
+    ask_for_offers: Callable[[Set[str]], None],
+    leaving: Sequence[str] = (),
+    *,
+    seconds: float,
 ) -> Exchange:
-    """A new epoch with the sites that are there, on the disk before anybody hears of it.
+    """A new epoch with the sites that are there, on the disk before anybody takes part in it.
 
-    Those that are `leaving`, by name, have no part in it.
+    Those that are `leaving`, by name, have no part in it, nor those that do not help to draw it:
+    then the others are asked for fresh offers.
     """
-    sites = _that_fit(_with_a_key(federation, leaving), copies)
-    offers = [offer for offer, _ in sites]
-    epoch = Epoch(
-        federation.name,
-        _next_number(federation, {offer.site: offer.highest_epoch for offer in offers}),
-        secrets.randbits(62) if seed is None else seed,
-        copies,
-        tuple(signed for _, signed in sites),
-    )
+
+    def propose(without: Set[str]) -> Epoch:
+        sites = _that_fit(_with_a_key(federation, leaving, without), copies)
+        offers = {offer.site: offer.highest_epoch for offer, _ in sites}
+        signed = tuple(signed for _, signed in sites)
+        return Epoch(federation.name, _next_number(federation, offers), copies, signed)
+
+    epoch = joint_draw.draw(federation, link, propose, ask_for_offers, seconds=seconds)
     exchange = federation.exchange = Exchange(epoch, ())
     federation.state.save_exchange(exchange, "server.epoch")
     return exchange
 
 
 def _with_a_key(
-    federation: ServerFederation, leaving: Sequence[str]
+    federation: ServerFederation, leaving: Sequence[str], without: Set[str]
 ) -> list[tuple[Offer, SignedOffer]]:
     """The offers that name a key to seal to, in the order of the sites' names."""
-    signed = [federation.meeting.offers[identity] for identity in federation.meeting.here]
+    here = [identity for identity in federation.meeting.here if identity not in without]
+    signed = [federation.meeting.offers[identity] for identity in here]
     pairs = [(one.checked(), one) for one in signed]
     sites = [pair for pair in pairs if pair[0].key and pair[0].site not in leaving]
     sites.sort(key=lambda pair: pair[0].site)
@@ -102,6 +107,7 @@ def deliver(
         raise FederationError(
             f"epoch {epoch.number} is not committed: two sites are needed for an exchange; "
             f"lost were {why}; reshare = true begins anew with the sites that are there"
+            f"{advice.about(why.values())}"
         )
     place = {site.identity: i for i, site in enumerate(epoch.sites)}
     pairs = {(place[r.sender], place[r.recipient]) for r in exchange.receipts}

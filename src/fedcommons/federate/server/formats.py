@@ -6,6 +6,7 @@ left it, what it returns is as the present code reads it. The number follows fro
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcommons.errors import FederationError
+from fedcommons.federate.protocol import durable
+from fedcommons.json_file import read_json
 
 T = TypeVar("T")
 
@@ -82,6 +85,27 @@ def _without_epochs(folder: Path) -> Path:
     return folder
 
 
+def _without_a_chosen_seed(folder: Path) -> Path:
+    """State-dir 2 -> 3: the seed of an exchange is drawn by its sites.
+
+    The record of one that the server drew stays, under another name, for its receipts. Was it not
+    committed, it is given up: it cannot be gone on with.
+    """
+    path, given_up = folder / "exchange.json", folder / "given-up.json"
+    if not path.exists():
+        return folder
+    try:
+        number = int(json.loads(read_json(path, FederationError)["epoch"])["number"])
+    except (ValueError, TypeError, LookupError) as error:
+        raise FederationError(f"{path} is damaged: {error}") from None
+    committed = {int(one.name.split("-")[0]) for one in (folder / "commits").glob("[0-9]*-*.json")}
+    if number > max(committed, default=0):
+        durable.write_file(given_up, json.dumps(number).encode(), "server.given_up")
+    with durable.naming(path, "renamed"):
+        path.rename(folder / "exchange-version-2.json")
+    return folder
+
+
 def _with_moments(saved: SavedTraining) -> SavedTraining:
     """Checkpoint 0 -> 1: it has the server optimizer's moments; there were none before."""
     moments = np.zeros((0, len(saved.arrays["model"])))
@@ -104,5 +128,5 @@ def _with_files_beside_it(saved: SavedTraining) -> SavedTraining:
     return SavedTraining(notes, arrays, rounds, answers)
 
 
-STATE_DIR = Format("state-dir", upgrades=(_with_a_number, _without_epochs))
+STATE_DIR = Format("state-dir", upgrades=(_with_a_number, _without_epochs, _without_a_chosen_seed))
 CHECKPOINT = Format("checkpoint", upgrades=(_with_moments, _with_files_beside_it))

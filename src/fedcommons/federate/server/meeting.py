@@ -12,7 +12,12 @@ from fedcommons.federate.protocol import versions
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.farewells import farewell
 from fedcommons.federate.protocol.keys import is_signed
-from fedcommons.federate.protocol.records import SignedOffer, digest
+from fedcommons.federate.protocol.records import (
+    HIGHEST_QUESTION,
+    SignedOffer,
+    digest,
+    integer_of,
+)
 from fedcommons.federate.protocol.refusals import Refusal
 from fedcommons.federate.server.asking import ask
 from fedcommons.federate.server.link import Link, Node, Question, Reply, Ticket
@@ -31,8 +36,10 @@ class Meeting:
     def __init__(self, federation: str, run_id: int) -> None:
         self.federation, self.run_id = federation, run_id
         self.committed: Commit | None = None  # the server's: members see what they withdrew
+        self.seed: int | None = None  # of a simulation's draw
         self.offers: dict[str, SignedOffer] = {}  # by identity, as all that follow
         self.commits: dict[str, Commit] = {}  # the commits that sites say they have applied
+        self.answered: dict[str, int] = {}  # the number of the last question that each answered
         self.withdrew: set[str] = set()  # sites that took everything back
         self.refused: dict[Node, str] = {}  # why a node is not taken in
         self._node_of: dict[str, Node] = {}
@@ -148,8 +155,10 @@ class Meeting:
         """Who are you? With the commit, for a node that is known to be one of its members."""
         commit, who = self.committed, self._proved.get(node or 0, "")
         tells = with_key and commit is not None and commit.index(who) is not None
+        seed = {} if self.seed is None else {"seed": self.seed}
         return Question(
             {
+                **seed,
                 "federation": self.federation,
                 "with-key": with_key,
                 "unless-committed": unless_committed,
@@ -194,11 +203,13 @@ class Meeting:
             raise Refusal("the offer is of another federation, node or run")
         if offer.n_shareable * offer.row_bytes > MOST_BYTES:
             raise Refusal("the offer claims more than a site can have")
+        answered = integer_of(reply["answered"], "answered", high=HIGHEST_QUESTION)
         commit = self._commit_of(reply["commit"], offer.commit)
         if commit is not None and commit.index(offer.identity) is not None:
             self.commits[offer.identity] = commit
         self._node_of[offer.identity], self._proved[node] = node, offer.identity
         self.offers[offer.identity] = signed
+        self.answered[offer.identity] = answered
 
     def _commit_of(self, record: bytes, signed_digest: str) -> Commit | None:
         """The commit that a site has applied, if it is the one that its offer names."""

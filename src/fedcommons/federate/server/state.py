@@ -16,6 +16,7 @@ from fedcommons.federate.protocol.records import Epoch
 from fedcommons.federate.protocol.refusals import Refusal
 from fedcommons.federate.server.checkpoints import Checkpoint, read_checkpoint
 from fedcommons.federate.server.formats import STATE_DIR
+from fedcommons.federate.server.question_numbers import QuestionNumbers
 from fedcommons.json_file import read_json
 
 logger = shown.logger(__name__)
@@ -35,6 +36,7 @@ class ServerState:
     format.json               the version of this layout, see `formats`
     exchange.json             the last epoch and its receipts
     given-up.json             the last epoch that was begun and will not be gone on with
+    questions.json            up to where the numbers of questions may have been used
     commits/00001-00000.json  every commit: epoch and serial
     <training>/               one training, see `training_folder`
     """
@@ -47,6 +49,7 @@ class ServerState:
         try:
             durable.make_folder(folder / "commits")
             self._bring_up_to_date()
+            self.questions = QuestionNumbers(folder)
         except BaseException:
             self.close()
             raise

@@ -13,6 +13,7 @@ from fedcommons.federate.protocol.refusals import (
 )
 from fedcommons.federate.site.numbering import NumberedRows
 from fedcommons.federate.site.own_data import SiteData
+from fedcommons.federate.site.policy import SIMULATED, Policy
 from fedcommons.federate.site.store import Store
 
 
@@ -20,18 +21,29 @@ class Participant:
     """A site with its store, its data, its name and the keys of its peers.
 
     `peers` maps the name of each site to its public key. With None, the key under which a name is
-    first seen is trusted, and from then on no other.
+    first seen is trusted, and from then on no other. `policy` is what its operator allows.
     """
 
     def __init__(
-        self, store: Store, data: SiteData, name: str, peers: Mapping[str, str] | None
+        self,
+        store: Store,
+        data: SiteData,
+        name: str,
+        peers: Mapping[str, str] | None,
+        policy: Policy,
     ) -> None:
         self.store, self.data, self.name, self.peers = store, data, name, peers
+        self.policy = policy
         self.rows = NumberedRows(store, data)
 
     @cached_property
     def identity_name(self) -> str:
         return self.store.identity.name
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether nobody operates this site: what chance decides can be repeated by the seed."""
+        return self.policy is SIMULATED
 
     def check_taking_part(self) -> None:
         if self.store.withdrawals.everything:

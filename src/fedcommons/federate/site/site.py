@@ -25,6 +25,7 @@ from fedcommons.federate.site.holdings import Holdings, holdings_of
 from fedcommons.federate.site.manifests import Manifest
 from fedcommons.federate.site.own_data import SiteData
 from fedcommons.federate.site.participant import Participant
+from fedcommons.federate.site.policy import Policy
 from fedcommons.federate.site.store import Store
 from fedcommons.federate.site.withdrawals import senders_who_withdrew
 
@@ -33,9 +34,14 @@ class Site(Participant):
     """One site: it takes part in exchanges, and trains under the commits that follow them."""
 
     def __init__(
-        self, store: Store, data: SiteData, name: str, peers: Mapping[str, str] | None
+        self,
+        store: Store,
+        data: SiteData,
+        name: str,
+        peers: Mapping[str, str] | None,
+        policy: Policy,
     ) -> None:
-        super().__init__(store, data, name, peers)
+        super().__init__(store, data, name, peers, policy)
         self._holdings: tuple[bytes, Holdings] | None = None
 
     @property

@@ -22,6 +22,7 @@ from fedcommons.federate.transport.flower_arrays import arrays_of, model_of, rec
 from fedcommons.federate.transport.node_config import (
     data_from_node_config,
     peers_from_node_config,
+    policy_of,
     site_name,
     store_folder,
 )
@@ -47,6 +48,7 @@ def attach(
     client = SiteClient(data, n_classes)
     for message_type, handler in (
         (messages.OFFER, client.offer),
+        (messages.DRAW, client.draw),
         (messages.SEND, client.send),
         (messages.RECEIVE, client.receive),
     ):
@@ -93,7 +95,7 @@ class SiteClient:
             # Who withdrew everything may have removed it too, and still takes its leave.
             data = SiteData.none() if store.withdrawals.everything else self._load(context)
             data = replace(data, n_classes=self._n_classes)
-            self._open[known] = Site(store, data, name, peers)
+            self._open[known] = Site(store, data, name, peers, policy_of(context))
         return self._open[known]
 
     def close(self) -> None:
@@ -167,6 +169,9 @@ class SiteClient:
         )
         return _message(reply, message)
 
+    def draw(self, message: Message, context: Context) -> Message:
+        return _message(self._requests_of(context).draw(messages.fields(message)), message)
+
     def send(self, message: Message, context: Context) -> Message:
         reply = self._requests_of(context).send(messages.fields(message))
         record = messages.bytes_record(reply.envelopes)
@@ -204,7 +209,8 @@ class SiteClient:
         given = messages.arrays(content).get("arrays", ArrayRecord())
         if fields.get("round") == 1:
             own_statistics.forget(context.state)
-        reply = self._requests_of(context).answer(fields, arrays_of(given), train)
+        config = content.get("config")
+        reply = self._requests_of(context).answer(fields, arrays_of(given), train, config=config)
         if reply.answer is None:
             return _message(reply, message)
         return _message(reply, message, answer=record_of(reply.answer))

@@ -10,7 +10,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 FIELDS = "fedcommons"
 ENVELOPES = "envelopes"
-OFFER, SEND, RECEIVE, TRAIN = "query.fc_offer", "query.fc_send", "query.fc_receive", "train"
+OFFER, DRAW, SEND, RECEIVE = "query.fc_offer", "query.fc_draw", "query.fc_send", "query.fc_receive"
+TRAIN = "train"
 
 
 def content(fields: Mapping[str, Any], **records: Any) -> RecordDict:

@@ -16,6 +16,7 @@ from fedcommons.federate.protocol.records import NAME
 from fedcommons.federate.protocol.refusals import MalformedRecord, PeersNotPinned
 from fedcommons.federate.site.data_files import load_site_data
 from fedcommons.federate.site.own_data import SiteData
+from fedcommons.federate.site.policy import SIMULATED, Policy, read_policy
 from fedcommons.federate.site.spool import SPOOL
 from fedcommons.federate.transport import simulation
 
@@ -50,6 +51,13 @@ def peers_from_node_config(context: Context) -> dict[str, str] | None:
     if not isinstance(source, str):
         raise PeersNotPinned(f"node config: peers must be a file of pinned keys or {FIRST_USE!r}")
     return read_peers(Path(source))
+
+
+def policy_of(context: Context) -> Policy:
+    """The policy in the store's folder; without one, the safe one, or in a simulation none."""
+    return read_policy(
+        store_folder(context), SIMULATED if simulation.is_in_simulation(context) else None
+    )
 
 
 def read_peers(path: Path) -> dict[str, str]:

@@ -16,11 +16,12 @@ from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.farewells import farewell
 from fedcommons.federate.protocol.model_schema import NamedArrays
 from fedcommons.federate.protocol.receipts import Receipt
+from fedcommons.federate.site import questions
+from fedcommons.federate.site.batch_order import batch_order
 from fedcommons.federate.site.site import Site
 from fedcommons.federate.transport import coded_answer
 from fedcommons.federate.transport.coded_answer import Train
 from fedcommons.federate.transport.weighted_examples import WeightedExamples
-from fedcommons.streams import stream
 
 Fields = Mapping[str, Any]
 
@@ -63,6 +64,7 @@ class SiteRequests:
             with_key=bool(request["with-key"])
             and not (digest and bool(request.get("unless-committed"))),
             committed=request["committed"],
+            seed=request.get("seed"),
         )
         return SiteReply(
             {
@@ -70,8 +72,14 @@ class SiteRequests:
                 "offer": signed.content,
                 "signature": signed.signature,
                 "commit": b"" if digest == request.get("known", b"") else record,
+                "answered": store.questions.last,
             }
         )
+
+    def draw(self, request: Fields) -> SiteReply:
+        """Reveal this site's part of the draw."""
+        versions.check_request(request)
+        return SiteReply({"value": self.site.exchange.reveal(request["epoch"])})
 
     def send(self, request: Fields) -> SiteReply:
         versions.check_request(request)
@@ -96,8 +104,13 @@ class SiteRequests:
             }
         )
 
-    def answer(self, request: Fields, model: NamedArrays, train: Train) -> SiteReply:
-        """Apply the commit, let the app train on what it gives this site, code the answer."""
+    def answer(
+        self, request: Fields, model: NamedArrays, train: Train, *, config: Fields | None = None
+    ) -> SiteReply:
+        """Apply the commit, let the app train on what it gives this site, code the answer.
+
+        `config` is what the server tells the app's training function.
+        """
         versions.check_request(request)
         site = self.site
         record = request["commit"] or site.record_of(request.get("digest", b""))
@@ -117,25 +130,41 @@ class SiteRequests:
             fields["withdrawn"] = list(withdrawn.numbers)
             fields["withdrawn-private"] = withdrawn.n_private
             return SiteReply(fields)
-        held = site.holdings(commit)
+        number = site.store.questions.check_new(request.get("question"))
+        held, n_own = site.holdings(commit), len(site.holdings(commit).own)
         fields["coverage"] = held.coverage
-        x, y = self._examples(commit)
         if request["task"] == "owner-share":
-            n_own = len(held.own)
-            fields["owner-share"] = coded_answer.owner_share(
-                model, train, x[:n_own], y[:n_own], held.own_shared, held.placement.copies[:n_own]
-            )
+            site.store.questions.note(number)
+            fields["owner-share"] = self._owner_share(commit, model, train)
             return SiteReply(fields)
+        steps, size = int(request["local-steps"]), int(request["batch-size"])
+        questions.check_steps(site.policy, steps, size)
+        questions.check_examples(site.policy, held.shares, n_own)
+        site.store.questions.note(number)
+        x, y = self._examples(commit)
+        asked = {"steps": steps, "size": size, **(config or {})}
         examples = WeightedExamples(
             x,
             y,
             held.shares,
-            int(request["local-steps"]),
-            int(request["batch-size"]),
+            steps,
+            size,
             CODES[commit.code].one_step,
-            stream(commit.seed, "batches", site.name, int(request["round"])),
+            batch_order(site, commit, fields["round"], model=model, asked=asked),
+            site.policy.min_examples,
         )
         return SiteReply(fields, answer=coded_answer.answer(model, examples, train))
+
+    def _owner_share(self, commit: Commit, model: NamedArrays, train: Train) -> float:
+        """The owner's best w; where too few examples are shared, or not, one without their help."""
+        held, least = self.site.holdings(commit), self.site.policy.min_examples
+        n_own, shared = len(held.own), held.own_shared
+        n_shared = int(shared.sum())
+        if 0 < n_shared < least or 0 < n_own - n_shared < least:
+            return 1 / (commit.copies + 1)
+        x, y = self._examples(commit)
+        copies = held.placement.copies[:n_own]
+        return coded_answer.owner_share(model, train, x[:n_own], y[:n_own], shared, copies)
 
     def _examples(self, commit: Commit) -> tuple[npt.NDArray[Any], IntArray]:
         """Everything that the site holds, its own examples first; read once for each commit."""

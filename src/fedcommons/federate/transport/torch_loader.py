@@ -30,6 +30,7 @@ def data_loader(
         raise SeveralStepsRefused(
             "weights must be True with this code, whose weights may be negative, got False"
         )
+    held.check_number(len(held) if weights else held.n_in_proportion)
     x, y = torch.from_numpy(held.x), torch.from_numpy(np.ascontiguousarray(held.y))
     if not weights:
         if not shuffle:
