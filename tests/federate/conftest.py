@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from fedcommons.federate.protocol import receipt_tree
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.joint_draw import promise
 from fedcommons.federate.protocol.keys import Identity
+from fedcommons.federate.protocol.receipts import Receipt
 from fedcommons.federate.protocol.records import Epoch, Offer, SignedOffer
+from fedcommons.federate.site.following import Proof
 from fedcommons.federate.site.own_data import SiteData
 from fedcommons.federate.site.policy import SIMULATED, Policy
 from fedcommons.federate.site.site import Site
@@ -47,7 +50,7 @@ def make_site(tmp_path: Path) -> Iterator[MakeSite]:
     ) -> Site:
         store = Store(tmp_path / name, create=True)
         stores.append(store)
-        return Site(store, data or example_data(ord(name[0])), name, peers, policy)
+        return ToldSite(store, data or example_data(ord(name[0])), name, peers, policy)
 
     yield make
     for store in stores:
@@ -104,18 +107,42 @@ def sent_by(site: Site, epoch: Epoch, chunk: int = 0) -> dict[int, bytes]:
     return dict(envelopes)
 
 
+class ToldSite(Site):
+    """A site that is shown, with each commit of `exchange`, the receipts that it rests on."""
+
+    def apply_commit(self, record: bytes, **options: Any) -> Commit:
+        told = PROOFS.get((Commit.decode(record).receipts, self.identity_name), Proof())
+        return super().apply_commit(record, **{"proof": told, **options})
+
+
+PROOFS: dict[tuple[str, str], Proof] = {}  # by the root that a commit names, and identity
+
+
+def committed_to(epoch: Epoch, receipts: list[Receipt], after: Commit | None = None) -> Commit:
+    """The commit that rests on these receipts; from now on sites are shown them with it."""
+    roster = [offer.identity for offer in epoch.sites]
+    leaves = receipt_tree.leaves_of(epoch.digest, roster, receipts)
+    root = receipt_tree.root_of(leaves).hex()
+    for place, identity in enumerate(roster):
+        own = [r for r in receipts if r.sender == identity]
+        PROOFS[root, identity] = Proof(own, receipt_tree.path_of(leaves, place))
+    pairs = sorted({(roster.index(r.sender), roster.index(r.recipient)) for r in receipts})
+    return Commit.of(epoch, tuple(pairs), receipts=root, after=after)
+
+
 def exchange(sites: list[Site], epoch: Epoch) -> Commit:
     """Deliver everything; the commit that follows, under which nobody is yet."""
-    place = {offer.identity: i for i, offer in enumerate(epoch.sites)}
-    pairs = set()
+    found: dict[tuple[str, str], Receipt] = {}
     for site in sites:
         _, n_chunks = site.exchange.send(epoch.record, [], 0)
         for chunk in range(n_chunks):
             for recipient, sealed in sent_by(site, epoch, chunk).items():
                 receipts, refused = sites[recipient].exchange.receive(epoch.record, [sealed])
                 assert not refused
-                pairs |= {(place[r.sender], place[r.recipient]) for r in receipts}
-    return Commit.of(epoch, tuple(sorted(pairs)))
+                found |= {(r.sender, r.recipient): r for r in receipts}
+    under = [record for site in sites if (record := site.store.commit_record()[1])]
+    after = max(map(Commit.decode, under), key=lambda commit: commit.order, default=None)
+    return committed_to(epoch, list(found.values()), after)
 
 
 @pytest.fixture

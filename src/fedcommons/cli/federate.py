@@ -120,6 +120,7 @@ for command in (
     federate_site.identity,
     federate_site.status,
     federate_site.approve,
+    federate_site.recover,
     federate_site.ledger,
     federate_site.withdraw,
 ):

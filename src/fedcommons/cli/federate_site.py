@@ -158,6 +158,31 @@ def approve(
         screen.say(f"{'the next exchange' if not number else f'exchange {number}'} is approved")
 
 
+def recover(
+    folder: StoreFolder,
+    commit: Annotated[
+        str,
+        typer.Option(help="The right commit's digest, as `federate status` shows it elsewhere."),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Bring a store back that is under a commit which somebody invented.
+
+    Ask the operators of other sites which commit theirs are under, in another
+    way than through the server. The store accepts that one when the server
+    next sends it, although it does not follow, and loses nothing else.
+
+    Example: fedcommons federate recover /srv/hospital-a/store --commit 5f3a...
+    """
+    need_flower()
+    with _opened(folder) as store:
+        store.recovery.begin(commit)
+    if as_json:
+        screen.say_json({"recovers_to": commit})
+    else:
+        screen.say(f"commit {commit[:16]}... is accepted when the server sends it")
+
+
 def ledger(folder: StoreFolder, as_json: AsJson = False) -> None:
     """List all that was sent, received, withdrawn and deleted, oldest first.
 

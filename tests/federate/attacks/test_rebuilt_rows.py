@@ -69,7 +69,7 @@ def test_without_a_policy_it_shows_the_rows(under_a_commit):
 
 def test_batches_that_differ_by_one_example_are_drawn_independently(under_a_commit):
     """The difference of an answer about 32 examples and one about 33 would be one example."""
-    site, commit = under_a_commit(Policy())
+    site, commit = under_a_commit(Policy(unconfirmed_answers=1000))
     n_held, private = len(site.holdings(commit).own), ~site.data.shareable
     x, asking, guesses = site.data.x.take(np.flatnonzero(private)), Asking(site, commit), []
     for t in range(1, 60):

@@ -46,7 +46,7 @@ STORE = (
 )  # fmt: skip
 GIVEN_UP = ("store.given_up", "server.given_up", "server.dropped")
 OLDER = "store.older"  # of a store that was restored from a backup
-APPROVED = "store.approved"  # an operator's command: tests/federate/attacks/test_exchanges.py
+COMMANDS = ("store.approved", "store.recovery")  # of operators: one transaction each
 UPGRADED = "store.upgraded"  # killed in tests/federate/site/test_store_upgrade.py
 OPERATOR = ("withdrawn", "withdrew_all")  # reached by the operator's commands, not by messages
 END = ("results", "results", "model", "run")
@@ -238,7 +238,7 @@ def test_the_matrix_has_every_durable_write(tiny, monkeypatch):
     assert len(points) == 2 * len(reached)
     names = {point.removesuffix(":before") for point in reached}
     assert (
-        names | {*GIVEN_UP, OLDER, APPROVED, UPGRADED, ANSWERS, UNTRAINED} == names_in_the_source()
+        names | {*GIVEN_UP, OLDER, *COMMANDS, UPGRADED, ANSWERS, UNTRAINED} == names_in_the_source()
     )
     assert names == {f"store.{name}" for name in STORE} | {f"server.{name}" for name in SERVER}
     server = [p.removeprefix("server.").removesuffix(":before") for p in reached if "server" in p]

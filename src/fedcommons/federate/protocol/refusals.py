@@ -101,3 +101,7 @@ class ExchangeNotApproved(Refusal):
 
 class DrawRefused(Refusal):
     """A draw that did not follow from what all sites promised, or one too many."""
+
+
+class NotConfirmed(Refusal):
+    """No other site is known to be under the commit that this site has answered under."""

@@ -24,6 +24,9 @@ ADVICE = {
     "ExchangeNotApproved": "its operator must run `fedcommons federate approve` there first",
     "DrawRefused": "too many draws came to nothing, or this one was not kept to; its operator can "
     "run `fedcommons federate approve`",
+    "CommitRefused": "the commit does not follow from what it knows: compare the digests that "
+    "`fedcommons federate status` shows at the sites; `federate recover` brings it back",
+    "NotConfirmed": "it has heard of no other site under this commit for too long",
     **versions.ADVICE,
 }
 

@@ -26,6 +26,7 @@ from fedcommons.federate.server.joining import Newcomers
 from fedcommons.federate.server.link import NO_ANSWER, TOO_LATE, Link, Node, Question, Reply
 from fedcommons.federate.server.training_folder import TrainingFolder
 from fedcommons.federate.server.withdrawals import Dismissals
+from fedcommons.federate.server.witnesses import Witnesses
 from fedcommons.methods import Method
 
 logger = shown.logger(__name__)
@@ -79,6 +80,7 @@ class AnswerCollector:
         self.federation, self.link, self.folder = federation, link, folder
         self.method, self.deadline, self.config = method, deadline, config
         self._coverage = Coverage()
+        self._witnesses = Witnesses()
         self._dismissals = Dismissals(federation)
         self.newcomers = Newcomers(federation)
 
@@ -243,12 +245,14 @@ class AnswerCollector:
             "local-steps": self.method.local_steps,
             "batch-size": self.method.batch_size or 0,
             **newcomers,
+            **self._witnesses.for_(commit, who, number),
         }
         if whole or place not in self._coverage:  # it may not have seen this commit yet
             receipts = self.federation.receipts(who)
             fields["receipt-recipients"] = [r.recipient for r in receipts]
             fields["receipt-examples"] = [r.examples for r in receipts]
             fields["receipt-signatures"] = [r.signature for r in receipts]
+            fields["receipt-path"] = self.federation.path_to_receipts(who)
         config = {**self.config, "server-round": round_number}
         return Question(fields, model=model, config=config)
 
@@ -262,6 +266,8 @@ class AnswerCollector:
         if reply.fields.get("round") != round_number:
             raise AnswerRefused("wrong round")
         self.newcomers.hear(place, reply.fields)
+        who = self.commit.members[place].identity
+        self._witnesses.note(self.commit, who, reply.fields.get("statement"))
         return reply.fields
 
 

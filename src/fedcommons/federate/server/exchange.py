@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 
 from fedcommons import shown
 from fedcommons.errors import FederationError
+from fedcommons.federate.protocol import receipt_tree
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.example_schema import misfit, usual
 from fedcommons.federate.protocol.records import MOST_AHEAD, Epoch, Offer, SignedOffer
@@ -111,7 +112,10 @@ def deliver(
         )
     place = {site.identity: i for i, site in enumerate(epoch.sites)}
     pairs = {(place[r.sender], place[r.recipient]) for r in exchange.receipts}
-    federation.record(Commit.of(epoch, tuple(sorted(pairs))))
+    leaves = receipt_tree.leaves_of(epoch.digest, list(place), exchange.receipts)
+    root = receipt_tree.root_of(leaves).hex()
+    before = federation.commit_or_none
+    federation.record(Commit.of(epoch, tuple(sorted(pairs)), receipts=root, after=before))
     logger.info(
         "epoch %d committed: %d deliveries, %d examples, %.1f s",
         epoch.number,

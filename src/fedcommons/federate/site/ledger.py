@@ -16,7 +16,7 @@ class LedgerEntry:
     """One thing that happened to examples.
 
     The event is one of: sent, received, receipt (signed by the peer), receipt given, commit,
-    withdrawn, deleted.
+    withdrawn, deleted, approved (an exchange, by the operator), recovery (to a commit, likewise).
     """
 
     entry: int

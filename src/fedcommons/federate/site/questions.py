@@ -7,12 +7,17 @@ examples than its policy allows.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+
 import numpy as np
 
 from fedcommons.checks import FloatArray
+from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.records import HIGHEST_QUESTION
 from fedcommons.federate.protocol.refusals import (
     BatchTooSmall,
+    NotConfirmed,
     QuestionRefused,
     TooFewExamples,
     TooManySteps,
@@ -42,13 +47,25 @@ class Questions:
             )
         return number
 
-    def note(self, number: int) -> None:
+    def note(self, number: int, commit: Commit, others: Sequence[str], policy: Policy) -> None:
         """A question is answered: it is on the disk before the answer leaves.
 
-        Refused if another process has answered a later one meanwhile.
+        `others` signed that they are under the commit too. Refused if another process has answered
+        a later question meanwhile, or if nobody else was heard of under this commit for too long.
         """
         with self._database.writing("store.answered"):
             self.check_new(number)
+            digest, answers, heard = json.loads(self._database.get("confirmed") or b'["", 0, ""]')
+            if digest != commit.digest.hex():
+                answers, heard = 0, ""
+            heard = heard or next(iter(others), "")
+            if not heard and answers >= policy.unconfirmed_answers:
+                raise NotConfirmed(
+                    f"{answers} answers were given under commit {commit.order}, and no other site "
+                    "is known to be under it"
+                )
+            now = [commit.digest.hex(), answers + 1, heard]
+            self._database.set("confirmed", json.dumps(now).encode())
             self._database.set("answered", str(number).encode())
 
 

@@ -26,6 +26,7 @@ from fedcommons.federate.site.ledger import Ledger
 from fedcommons.federate.site.manifests import Manifests
 from fedcommons.federate.site.questions import Questions
 from fedcommons.federate.site.received import ReceivedChunks
+from fedcommons.federate.site.recovery import Recovery
 from fedcommons.federate.site.store_format import SEALED, SMALL
 from fedcommons.federate.site.withdrawals import Withdrawals, delete_what_left
 
@@ -43,6 +44,7 @@ class Store:
         self.manifests = Manifests(self.database)
         self.questions = Questions(self.database)
         self.given = Given(self.database, self.ledger)
+        self.recovery = Recovery(self.database, self.ledger)
         self.received = ReceivedChunks(self.database, self.ledger)
         self.withdrawals = Withdrawals(
             self.database, self.ledger, self.keyring, self.epochs, self.manifests, self.received
@@ -151,6 +153,9 @@ class Store:
         withdrew something since the last commit.
         """
         with self.database.writing("store.commit"):
+            if self.recovery.is_to(commit):
+                self.epochs.forget_after(commit.number)
+                self.recovery.end()
             unfinished = self.epochs.after(commit.number)
             deleted = delete_what_left(
                 self.received, commit, me, unfinished=unfinished, withdrew=withdrew

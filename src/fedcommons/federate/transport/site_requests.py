@@ -11,13 +11,15 @@ import numpy.typing as npt
 
 from fedcommons.checks import IntArray
 from fedcommons.coding import CODES
-from fedcommons.federate.protocol import versions
+from fedcommons.federate.protocol import statements, versions
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.farewells import farewell
 from fedcommons.federate.protocol.model_schema import NamedArrays
 from fedcommons.federate.protocol.receipts import Receipt
+from fedcommons.federate.protocol.statements import is_under
 from fedcommons.federate.site import questions
 from fedcommons.federate.site.batch_order import batch_order
+from fedcommons.federate.site.following import Proof
 from fedcommons.federate.site.site import Site
 from fedcommons.federate.transport import coded_answer
 from fedcommons.federate.transport.coded_answer import Train
@@ -114,12 +116,18 @@ class SiteRequests:
         versions.check_request(request)
         site = self.site
         record = request["commit"] or site.record_of(request.get("digest", b""))
-        commit = site.apply_commit(record, given_up=int(request["given-up"]))
-        if request.get("receipt-recipients"):
-            site.note_receipts(commit, _receipts(site, request))
+        receipts = _receipts(site, request) if request.get("receipt-recipients") else []
+        proof = Proof(receipts, list(request.get("receipt-path", ())))
+        commit = site.apply_commit(record, given_up=int(request["given-up"]), proof=proof)
+        if receipts:
+            site.note_receipts(commit, receipts)
         me = site.place(commit)
         withdrawn = site.withdrawn_since(commit)
-        fields: dict[str, Any] = {"digest": commit.digest, "round": int(request["round"])}
+        fields: dict[str, Any] = {
+            "digest": commit.digest,
+            "round": int(request["round"]),
+            "statement": statements.sign(site.store.identity, commit),
+        }
         if request.get("newcomers"):
             newcomers = dict(zip(request["newcomers"], request["newcomer-keys"], strict=True))
             fields["welcome"] = site.would_train_with(newcomers)
@@ -131,16 +139,17 @@ class SiteRequests:
             fields["withdrawn-private"] = withdrawn.n_private
             return SiteReply(fields)
         number = site.store.questions.check_new(request.get("question"))
+        others = _others_under(commit, me, request)
         held, n_own = site.holdings(commit), len(site.holdings(commit).own)
         fields["coverage"] = held.coverage
         if request["task"] == "owner-share":
-            site.store.questions.note(number)
+            site.store.questions.note(number, commit, others, site.policy)
             fields["owner-share"] = self._owner_share(commit, model, train)
             return SiteReply(fields)
         steps, size = int(request["local-steps"]), int(request["batch-size"])
         questions.check_steps(site.policy, steps, size)
         questions.check_examples(site.policy, held.shares, n_own)
-        site.store.questions.note(number)
+        site.store.questions.note(number, commit, others, site.policy)
         x, y = self._examples(commit)
         asked = {"steps": steps, "size": size, **(config or {})}
         examples = WeightedExamples(
@@ -179,6 +188,14 @@ class SiteRequests:
             y = np.concatenate([own_y, *(part for _, part in received)])
             self._read = (commit.digest, x, y)
         return self._read[1], self._read[2]
+
+
+def _others_under(commit: Commit, me: int, request: Fields) -> list[str]:
+    """Other members that signed that they are under this commit, by identity."""
+    others = {member.identity for member in commit.members_present}
+    others.discard(commit.members[me].identity)
+    said = zip(request.get("others", ()), request.get("other-statements", ()), strict=True)
+    return [who for who, signature in said if who in others and is_under(who, commit, signature)]
 
 
 def _receipts(site: Site, request: Fields) -> list[Receipt]:
