@@ -105,3 +105,7 @@ class DrawRefused(Refusal):
 
 class NotConfirmed(Refusal):
     """No other site is known to be under the commit that this site has answered under."""
+
+
+class AppNotReviewed(Refusal):
+    """The app that runs is none of those that the site's policy names."""

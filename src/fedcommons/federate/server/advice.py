@@ -26,6 +26,7 @@ ADVICE = {
     "run `fedcommons federate approve`",
     "CommitRefused": "the commit does not follow from what it knows: compare the digests that "
     "`fedcommons federate status` shows at the sites; `federate recover` brings it back",
+    "AppNotReviewed": "its operator has not reviewed this app: `fedcommons federate review`",
     "NotConfirmed": "it has heard of no other site under this commit for too long",
     **versions.ADVICE,
 }

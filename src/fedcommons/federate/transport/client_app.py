@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -15,6 +16,7 @@ from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.model_schema import NamedArrays
 from fedcommons.federate.protocol.refusals import ExamplesIgnored
 from fedcommons.federate.site.own_data import SiteData
+from fedcommons.federate.site.reviewed_apps import check_app
 from fedcommons.federate.site.site import Site
 from fedcommons.federate.site.store import Store
 from fedcommons.federate.transport import messages, own_statistics
@@ -45,7 +47,7 @@ def attach(
     """
     if n_classes is not None:
         n_classes = checks.integer("n_classes", n_classes, low=1)
-    client = SiteClient(data, n_classes)
+    client = SiteClient(data, n_classes, module=sys._getframe(1).f_code.co_filename)
     for message_type, handler in (
         (messages.OFFER, client.offer),
         (messages.DRAW, client.draw),
@@ -75,8 +77,15 @@ class SiteClient:
     _examples: ClassVar[dict[int, WeightedExamples]] = {}  # while a node trains
     _asked_for: ClassVar[set[int]] = set()  # nodes, by their training functions
 
-    def __init__(self, data: Callable[[Context], SiteData] | None, n_classes: int | None) -> None:
+    def __init__(
+        self,
+        data: Callable[[Context], SiteData] | None,
+        n_classes: int | None,
+        *,
+        module: str,
+    ) -> None:
         self._load, self._n_classes = data or data_from_node_config, n_classes
+        self._module = module  # the file of the client app
         self._open: dict[tuple[int, str], Site] = {}
         self._requests: dict[str, SiteRequests] = {}
 
@@ -89,13 +98,15 @@ class SiteClient:
         folder = store_folder(context)
         known = (os.getpid(), str(folder))  # a forked child opens its own
         if known not in self._open:
+            policy = policy_of(context)
+            check_app(policy, self._module)
             store = Store(folder, create=True)
             name = site_name(context, store.identity.name)
             peers = peers_from_node_config(context)
             # Who withdrew everything may have removed it too, and still takes its leave.
             data = SiteData.none() if store.withdrawals.everything else self._load(context)
             data = replace(data, n_classes=self._n_classes)
-            self._open[known] = Site(store, data, name, peers, policy_of(context))
+            self._open[known] = Site(store, data, name, peers, policy)
         return self._open[known]
 
     def close(self) -> None:
