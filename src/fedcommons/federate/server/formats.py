@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -18,9 +18,29 @@ import numpy.typing as npt
 
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol import durable
+from fedcommons.federate.protocol.commits import MOST_FOLLOWED, Commit
+from fedcommons.federate.protocol.refusals import Refusal
 from fedcommons.json_file import read_json
 
 T = TypeVar("T")
+
+
+def commit_name(order: tuple[int, int]) -> str:
+    """The name of a commit's file."""
+    number, serial = order
+    return f"{number:05d}-{serial:05d}.json"
+
+
+def order_of(path: Path) -> tuple[int, int]:
+    number, serial = path.stem.split("-")
+    return int(number), int(serial)
+
+
+def read_commit(path: Path) -> Commit:
+    try:
+        return Commit.decode(path.read_bytes())
+    except (OSError, Refusal) as error:
+        raise FederationError(f"{path} is damaged: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +105,20 @@ def _without_epochs(folder: Path) -> Path:
     return folder
 
 
-def _without_a_chosen_seed(folder: Path) -> Path:
-    """State-dir 2 -> 3: the seed of an exchange is drawn by its sites.
+def _with_a_chain(folder: Path) -> Path:
+    """State-dir 2 -> 3: commits name those that they follow; sites draw an exchange together.
 
-    The record of one that the server drew stays, under another name, for its receipts. Was it not
-    committed, it is given up: it cannot be gone on with.
+    The newest commit is made anew with the names of all before it, for sites that were away. The
+    record of an exchange that the server drew stays, under another name, for its receipts. Was it
+    not committed, it is given up: it cannot be gone on with.
     """
+    paths = sorted((folder / "commits").glob("[0-9]*-*.json"), key=order_of)
+    commits = [read_commit(path) for path in paths]
+    if commits and not commits[-1].follows:
+        names = tuple(commit.digest.hex() for commit in commits)
+        newest = replace(commits[-1].anew(), follows=names[-MOST_FOLLOWED:])
+        path = folder / "commits" / commit_name(newest.order)
+        durable.write_file(path, newest.record, "server.commit")
     path, given_up = folder / "exchange.json", folder / "given-up.json"
     if not path.exists():
         return folder
@@ -98,8 +126,7 @@ def _without_a_chosen_seed(folder: Path) -> Path:
         number = int(json.loads(read_json(path, FederationError)["epoch"])["number"])
     except (ValueError, TypeError, LookupError) as error:
         raise FederationError(f"{path} is damaged: {error}") from None
-    committed = {int(one.name.split("-")[0]) for one in (folder / "commits").glob("[0-9]*-*.json")}
-    if number > max(committed, default=0):
+    if number > (commits[-1].number if commits else 0):
         durable.write_file(given_up, json.dumps(number).encode(), "server.given_up")
     with durable.naming(path, "renamed"):
         path.rename(folder / "exchange-version-2.json")
@@ -128,5 +155,5 @@ def _with_files_beside_it(saved: SavedTraining) -> SavedTraining:
     return SavedTraining(notes, arrays, rounds, answers)
 
 
-STATE_DIR = Format("state-dir", upgrades=(_with_a_number, _without_epochs, _without_a_chosen_seed))
+STATE_DIR = Format("state-dir", upgrades=(_with_a_number, _without_epochs, _with_a_chain))
 CHECKPOINT = Format("checkpoint", upgrades=(_with_moments, _with_files_beside_it))
