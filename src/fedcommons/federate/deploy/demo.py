@@ -34,7 +34,7 @@ Say = Callable[[str], None]
 OnRound = Callable[[dict[str, Any]], None]
 
 
-def play(out: Path, *, rounds: int, seed: int, say: Say, on_round: OnRound) -> None:
+def play(out: Path, *, rounds: int, say: Say, on_round: OnRound) -> None:
     """Run the demo; afterwards its results are in `out`, and nothing else is left.
 
     `say` is told what happens, `on_round` is given the record of each round.
@@ -50,7 +50,6 @@ def play(out: Path, *, rounds: int, seed: int, say: Say, on_round: OnRound) -> N
             "state-dir": str(state),
             "sites": len(SITES),
             "num-rounds": rounds,
-            "seed": seed,
             "deadline": 0.0,
         }
         reviewed = review(app)
