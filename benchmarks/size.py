@@ -75,6 +75,7 @@ def ours(folder: Path, n_sites: int, n_params: int, rounds: int) -> dict[str, An
 
     @client.train(mods=[coded(site)])
     def train(message: Message, context: Context) -> Message:
+        site.examples(context)
         return Message(RecordDict({"gradient": trained(message, context)}), reply_to=message)
 
     @server.main()

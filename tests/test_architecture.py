@@ -91,7 +91,7 @@ def test_flower_is_imported_where_messages_cross_and_nowhere_else(name):
 @pytest.mark.parametrize("name", [m for m in MODULES if room(m) == CONCEPTS])
 def test_concepts_import_numpy_and_scipy_only(name):
     allowed = {"numpy", "scipy", "fedcommons", *sys.stdlib_module_names}
-    if name in ("fedcommons.datasets.files", "fedcommons.parquet"):
+    if name in ("fedcommons.datasets.parquet_table", "fedcommons.parquet"):
         allowed.add("pyarrow")  # inside the functions that read Parquet
     assert {m.split(".")[0] for m in imports(name)} <= allowed
 

@@ -1,4 +1,5 @@
-"""What a Flower app imports: `share`, `CodedSum` for servers, `attach`, `coded` for clients.
+"""What a Flower app imports: `share`, `CodedSum` for servers; `attach`, `coded`, `evaluated` for
+clients.
 
     # server_app.py
     federation = share(grid, context, copies=3)
@@ -10,6 +11,9 @@
     @app.train(mods=[coded(site)])
     def train(message, context):
         for x, y, weight in site.batches(context): ...
+
+    @app.evaluate(mods=[evaluated(site)])
+    def evaluate(message, context): ...
 
 `run_embedded` runs both apps in one process, for trying out and for tests.
 """
@@ -27,8 +31,11 @@ from flwr.app import ArrayRecord, Context
 from fedcommons import checks
 from fedcommons.errors import ArgumentError
 from fedcommons.federate.site.own_data import SiteData
-from fedcommons.federate.transport.client_app import SiteClient, attach, coded
-from fedcommons.federate.transport.node_config import data_from_node_config
+from fedcommons.federate.transport.client_app import SiteClient, attach, coded, evaluated
+from fedcommons.federate.transport.node_config import (
+    data_from_node_config,
+    held_out_from_node_config,
+)
 from fedcommons.stragglers import Bernoulli
 
 if TYPE_CHECKING:
@@ -60,6 +67,8 @@ __all__ = [
     "attach",
     "coded",
     "data_from_node_config",
+    "evaluated",
+    "held_out_from_node_config",
     "run_embedded",
     "settings_from",
     "share",
@@ -159,8 +168,10 @@ def settings_from(run_config: Mapping[str, Any]) -> dict[str, Any]:
 
     They are checked, and so is num-rounds: call this before `share`, so that a mistake is noticed
     before an exchange is made. A negative straggler-prob means that it is estimated, deadline = 0
-    that it is adaptive, and rehearse-stragglers = p that sites are missing at random.
+    that it is adaptive, rehearse-stragglers = p that sites are missing at random, and an empty
+    watch that no metric is watched.
     """
+    from fedcommons.federate.server.evaluation import Evaluation
     from fedcommons.federate.server.settings import Settings
 
     names = (
@@ -181,11 +192,29 @@ def settings_from(run_config: Mapping[str, Any]) -> dict[str, Any]:
     rehearsed = run_config.get("rehearse-stragglers", 0)
     if (p := checks.real("rehearse-stragglers", rehearsed, low=0)) > 0:
         found["stragglers"] = Bernoulli(p)
-    Settings.of(**found)
+    of_evaluation = {"every": "evaluate-every", "fraction": "fraction-evaluate"}
+    Evaluation(
+        **{name: run_config[key] for name, key in of_evaluation.items() if key in run_config}
+    )
+    trained = {name: value for name, value in found.items() if "evaluate" not in name}
+    Settings.of(**trained)
+    found |= _watched(run_config)
     checks.integer("num-rounds", run_config.get("num-rounds", 0), low=0)
     if "deadline" in run_config:
         found["deadline"] = checks.real("deadline", run_config["deadline"], low=0) or "adaptive"
     return found
+
+
+def _watched(run_config: Mapping[str, Any]) -> dict[str, Any]:
+    """The metric by which the best model is kept, if there is one; a patience of 0 is none."""
+    from fedcommons.federate.server.best import Watch
+
+    if not run_config.get("watch"):
+        return {}
+    patience = checks.integer("patience", run_config.get("patience", 0), low=0) or None
+    found = Watch.of(run_config["watch"], run_config.get("direction"), patience)
+    assert found is not None
+    return {"watch": found.metric, "direction": found.direction, "patience": found.patience}
 
 
 def _names(value: Any) -> list[str]:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from fedcommons import checks
 from fedcommons.checks import FloatArray, IntArray
+from fedcommons.errors import ArgumentError
 from fedcommons.registry import Registry
 
 
@@ -156,6 +157,12 @@ def _deal(n_cards: int, clients: IntArray, rng: np.random.Generator) -> IntArray
     return clients[rng.permutation(n_cards) % len(clients)]
 
 
+def _no_split(
+    _labels: IntArray, _n_clients: int, _alpha: float, _rng: np.random.Generator
+) -> IntArray:
+    raise ArgumentError("partition site must come with data that name the site of each example")
+
+
 @dataclass(frozen=True, slots=True)
 class Partition:
     """A partition, as studies name it.
@@ -165,12 +172,14 @@ class Partition:
         caption: what it is, for the words beside a figure; "{alpha:g}" is its concentration.
         split: (labels, n_clients, alpha, rng) -> owner.
         needs_alpha: whether it has a concentration.
+        natural: whether owners are the sites that the data come from: nothing is split then.
     """
 
     name: str
     caption: str
     split: Callable[[IntArray, int, float, np.random.Generator], IntArray]
     needs_alpha: bool = False
+    natural: bool = False
 
 
 PARTITIONS = Registry(
@@ -189,6 +198,7 @@ PARTITIONS = Registry(
             lambda labels, n, alpha, rng: dirichlet(labels, n, alpha, rng=rng),
             needs_alpha=True,
         ),
+        Partition("site", "natural sites", _no_split, natural=True),
     ),
 )
 

@@ -79,7 +79,8 @@ def test_the_report_of_a_training_is_one_page(app):
 
 def test_the_report_of_an_interrupted_run_is_of_its_checkpoint(app, tmp_path):
     (folder,) = results(app[1])
-    (tmp_path / "checkpoint.npz").write_bytes((folder / "checkpoint.npz").read_bytes())
+    for name in ("checkpoint.npz", "history.jsonl"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
     fedcommons("report", tmp_path)
     page = (tmp_path / "report.html").read_text()
     assert "5 sites, 3 rounds on 300 examples" in " ".join(page.split())
@@ -215,7 +216,8 @@ def test_a_data_file_can_be_checked_before_anything_runs(tmp_path):
 @pytest.mark.parametrize(
     ("file", "before", "after", "said"),
     [
-        ("data.py", "x_train[mine]", "x_trian[mine]", "AttributeError at data.py:"),
+        ("data.py", "x_train[mine]", "x_trian[mine]",
+         "AttributeError: 'Dataset' object has no attribute 'x_trian'\n  File "),
         ("data.py", "mnist.y_train[mine], shareable", "mnist.y_train, shareable",
          "DataError: data: y must be one integer label for each of the"),
         ("data.py", "N_CLASSES = 10", "N_CLASSES = 9",
@@ -301,7 +303,11 @@ from fedcommons.federate.server import coordinator
 from fedcommons.federate.transport import embedded_grid, flower_internals
 from fedcommons.federate.transport.flower_link import FlowerLink
 from pathlib import Path
-nodes = [dict(store=f"{tmp_path}/store{{k}}", site=f"s{{k}}", peers="first-use") for k in range(3)]
+nodes = [
+    {{"store": f"{tmp_path}/store{{k}}", "site": f"s{{k}}", "peers": "first-use",
+     "partition-id": k, "num-partitions": 3}}
+    for k in range(3)
+]
 grid = embedded_grid.EmbeddedGrid(app, nodes, {{}})
 with flower_internals.as_task(grid.run_id, 1):
     us = coordinator.share(FlowerLink(grid), federation="nets", state_dir=Path("{tmp_path}/state"),

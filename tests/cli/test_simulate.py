@@ -268,10 +268,10 @@ def test_the_estimate_is_of_the_right_size(monkeypatch):
     assert estimate.in_words(60 * 60) == "60 minutes"
 
 
-def grid_of(n, **more):
+def grid_of(n, *, data=None, **more):
     rates = [k / n for k in range(1, n + 1)]
     table = {"partition": "iid", "learning_rate": rates, **more}
-    return studies.parse({"name": "grid", "class_size": 5, "grid": [table]})
+    return studies.parse({"name": "grid", "class_size": 5, "grid": [table]}, data=data)
 
 
 def test_of_many_curves_some_are_timed_and_stand_for_all(monkeypatch):
@@ -292,9 +292,8 @@ def test_of_many_curves_some_are_timed_and_stand_for_all(monkeypatch):
 
 def test_a_block_of_many_curves_takes_no_longer_than_its_curves(folder):
     """Curves are put in order by their place: comparing each with each took minutes."""
-    study = replace(
-        studies.with_data(grid_of(6000), folder / "mine.npz"), clients=2, rounds=1, class_size=1
-    )
+    study = grid_of(6000, data=str(folder / "mine.npz"))
+    study = replace(study, clients=2, rounds=1, class_size=1)
     results = runner.compute_block(study, 0)
     start = time.process_time()
     assert runner.compute_block(study, 0)[0].correct.shape == results[0].correct.shape

@@ -110,8 +110,8 @@ def refused(message, path, **options):
 
 def test_missing_and_foreign_files_are_named(tmp_path):
     refused("absent.npz does not exist", tmp_path / "absent.npz")
-    (tmp_path / "x.csv").write_text("a,b")
-    refused("must be .npz, .parquet or a folder of IDX files, got .*x.csv", tmp_path / "x.csv")
+    (tmp_path / "x.tsv").write_text("a,b")
+    refused("must be .npz, .csv, .parquet or a folder of IDX.*, got .*x.tsv", tmp_path / "x.tsv")
     (tmp_path / "x.npz").write_text("a,b")
     refused("x.npz cannot be read as .npz", tmp_path / "x.npz")
     refused("must hold a file train-images", tmp_path)
@@ -119,7 +119,7 @@ def test_missing_and_foreign_files_are_named(tmp_path):
     refused("missing .*'y_train'", tmp_path / "part.npz")
     np.savez(tmp_path / "object.npz", **{**ARRAYS, "x_test": np.array([{}, {}, {}])})
     refused("cannot be read", tmp_path / "object.npz")
-    refused("test goes with a Parquet file", tmp_path / "part.npz", test="x.parquet")
+    refused("test goes with a table", tmp_path / "part.npz", test="x.parquet")
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_damaged_idx_files_are_named(tmp_path, content, message):
     [
         ({"a": [1.0]}, "must have the label column 'label', got .'a'."),
         ({"label": [1]}, "must have feature columns"),
-        ({"label": [1], "a": ["x"]}, "column 'a' must hold numbers, got string"),
+        ({"label": [1], "a": [[1]]}, "column 'a' must hold numbers or text, got list"),
         ({"label": [1, 2], "a": [1.0, None]}, "column 'a' must have no missing values, got 1"),
         ({"label": [1, None], "a": [1.0, 2.0]}, "column 'label' must have no missing values"),
         ({"label": [0.5], "a": [1.0]}, "must be integer labels"),

@@ -33,7 +33,7 @@ from fedcommons.federate.server.federation import ServerFederation
 from fedcommons.federate.server.training_folder import TrainingFolder
 from fedcommons.federate.site.own_data import SiteData
 from fedcommons.federate.site.store import Store
-from fedcommons.federate.transport.client_app import SiteClient, attach, coded
+from fedcommons.federate.transport.client_app import SiteClient, attach, coded, evaluated
 from fedcommons.federate.transport.coded_sum import CodedSum
 from fedcommons.federate.transport.embedded_grid import EmbeddedGrid, serve
 from fedcommons.federate.transport.flower_link import FlowerLink
@@ -113,11 +113,24 @@ class Tiny:
     def state_dir(self) -> Path:
         return self.folder / "server"
 
-    def app(self, train: Train = gradient) -> ClientApp:
-        app = ClientApp()
+    def app(
+        self,
+        train: Train = gradient,
+        *,
+        evaluate: Train | None = None,
+        mods: Sequence[Any] = (),
+        outside: Sequence[Any] = (),
+        app_mods: Sequence[Any] = (),
+    ) -> ClientApp:
+        """The app of all sites; `mods` are behind `coded`, those `outside` before it."""
+        app = ClientApp(mods=list(app_mods))
         site = attach(app, data=lambda context: self.data[str(context.node_config["site"])])
         self.clients.append(site)
-        app.train(mods=[coded(site)])(lambda message, context: train(site, message, context))
+        around = [*outside, coded(site), *mods]
+        app.train(mods=around)(lambda message, context: train(site, message, context))
+        if evaluate is not None:
+            measure = lambda message, context: evaluate(site, message, context)  # noqa: E731
+            app.evaluate(mods=[evaluated(site)])(measure)
         return app
 
     def grid(
@@ -126,6 +139,7 @@ class Tiny:
         *,
         without: str = "",
         train: Train = gradient,
+        **of_app: Any,
     ) -> Any:
         """A grid with a node for every site but those `without`."""
         configs = [
@@ -133,7 +147,7 @@ class Tiny:
             for name in self.names
             if name not in without
         ]
-        return kind(self.app(train), configs, {})
+        return kind(self.app(train, **of_app), configs, {})
 
     def share(self, grid: EmbeddedGrid, **options: Any) -> ServerFederation:
         defaults = {
@@ -318,18 +332,19 @@ def train(
     model: ArrayRecord | None = None,
     config: ConfigRecord | None = None,
     evaluate_fn: Any = None,
+    strategy_class: type[CodedSum] = CodedSum,
     **settings: Any,
 ) -> tuple[np.ndarray, list[dict[str, Any]]]:
     """The final parameters, and the record of every round of this run."""
     notes: list[dict[str, Any]] = []
-    strategy = CodedSum(federation, **{"learning_rate": 0.5, **settings})
+    strategy = strategy_class(federation, **{"learning_rate": 0.5, **settings})
     result = serving(
         grid,
         lambda: strategy.start(
             grid,
             model or initial(),
             num_rounds,
-            config,
+            train_config=config,
             evaluate_fn=evaluate_fn,
             on_round=notes.append,
         ),
@@ -350,7 +365,7 @@ def answers_at(
         folder, link = TrainingFolder(Path(path), ModelSchema.of(model)), FlowerLink(grid)
         collector = AnswerCollector(federation, link, folder, Method(), Deadline(10.0), {})
         present = np.array(federation.commit.present)
-        found = serving(grid, lambda: collector.answers(model, 1, present))
+        found = serving(grid, lambda: collector.answers(collector.ask(model, 1, present)))
         return rows_of(folder.answers, found.rows), found.answered
 
 

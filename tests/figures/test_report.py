@@ -38,7 +38,7 @@ def finished(tmp_path_factory):
     y = np.repeat(np.arange(3), 10)
     x = rng.random((30, 4)) + y[:, None]
     np.savez(path / "data.npz", x_train=x, y_train=y, x_test=x, y_test=y)
-    study = studies.with_data(studies.parse(STUDY), path / "data.npz")
+    study = studies.parse(STUDY, data=str(path / "data.npz"))
     folder = Folder(path / "results")
     with folder.opened(study):
         folder.begin(study, {"command": "x", "versions": {}, "machine": {}, "commit": None})

@@ -21,7 +21,7 @@ OURS = {"fedcommons", "tests"}
 DISTRIBUTIONS = packages_distributions()
 EXTRAS = {  # what may import which extra; all else has to do with the dependencies
     "flower": ("federate/", "flower.py"),
-    "torch": ("simulate/models/torch_module.py",),
+    "torch": ("simulate/models/torch_module.py", "federate/transport/torch_loader.py"),
     "cluster": ("simulate/cluster.py",),
 }
 

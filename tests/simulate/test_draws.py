@@ -59,7 +59,7 @@ def test_a_run_is_computed_on_one_thread(monkeypatch, tmp_path, blobs):
     )  # fmt: skip
     figure = {"name": "a", "kind": "curves", "partition": "iid", "curves": [{"label": "x"}]}
     content = {"name": "small", "clients": 3, "class_size": 5, "rounds": 1, "figure": [figure]}
-    study = studies.with_data(studies.parse(content), tmp_path / "blobs.npz")
+    study = studies.parse(content, data=str(tmp_path / "blobs.npz"))
     seen = []
 
     def simulate_run(*arguments, **options):

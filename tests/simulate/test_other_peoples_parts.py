@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from fedcommons import estimators, simulate
+from fedcommons import datasets, estimators, simulate
 from fedcommons.errors import ArgumentError, StudyError
 from fedcommons.estimators import ESTIMATORS
 from fedcommons.figures.report import write_report
@@ -142,7 +142,7 @@ def test_theory_of_randomised_sharing_is_left_empty_for_other_schemes(blobs):
 def test_a_study_of_them_is_run_and_every_figure_and_page_is_drawn(blobs, tmp_path, monkeypatch):
     (tmp_path / "odd.toml").write_text(study_text())
     study = studies.load(tmp_path / "odd.toml")
-    monkeypatch.setattr(runner, "load_dataset", lambda _: blobs)
+    monkeypatch.setattr(datasets, "opened", lambda *_, **__: blobs)
     runner._study_data.cache_clear()
     simulate.run(study, out=tmp_path / "results", workers=1)
     runner._study_data.cache_clear()

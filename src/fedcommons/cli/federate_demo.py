@@ -106,7 +106,7 @@ class _Screen:
         for note in played:
             table.add_row(
                 f"{note['round']}/{self.rounds}",
-                f"{note['metrics'].get('accuracy', float('nan')):.3f}",
+                "" if (accuracy := _accuracy(note)) is None else f"{accuracy:.3f}",
                 f"{note['seconds']:.1f}",
                 *(_mark(site) for site in note["sites"]),
             )
@@ -126,10 +126,18 @@ def _line(note: dict[str, Any], rounds: int) -> str:
     here = [site["site"] for site in sites if site["answered"]]
     missing = [f"{site['site']} ({site['outcome']})" for site in sites if not site["answered"]]
     p = " ".join(f"{site['straggler_prob']:.2f}" for site in sites)
-    accuracy = note["metrics"].get("accuracy", float("nan"))
+    accuracy = _accuracy(note)
     return (
-        f"round {note['round']}/{rounds}: accuracy {accuracy:.3f}, {note['seconds']:.1f} s, "
+        f"round {note['round']}/{rounds}: "
+        + ("" if accuracy is None else f"accuracy {accuracy:.3f}, ")
+        + f"{note['seconds']:.1f} s, "
         f"answered {' '.join(here) or 'nobody'}"
         + (f", missing {', '.join(missing)}" if missing else "")
         + f"; p {p}"
     )
+
+
+def _accuracy(note: dict[str, Any]) -> float | None:
+    """What the sites say of the model after a round; None if they were not asked."""
+    found = note.get("evaluation", {}).get("pooled", {}).get("accuracy")
+    return None if found is None else float(found)

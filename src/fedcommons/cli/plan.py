@@ -99,9 +99,9 @@ def _check_plot(output: OutputOptions) -> None:
 
 def _dataset(output: OutputOptions, target: TargetOptions) -> Dataset | None:
     if output.data is not None:
-        from fedcommons.simulate.runner import load_dataset
+        from fedcommons.simulate.studies import data_of
 
-        return load_dataset(output.data)
+        return data_of(output.data, seed=output.seed)
     if target.accuracy is not None:
         raise ArgumentError("data must be given for an accuracy: mnist or a dataset file")
     return None
@@ -135,6 +135,8 @@ def _sites(
             shareable=most if "share" in given else None,
         )
         return sites, (placement, labels)
+    if who.partition == "site":
+        return _natural_sites(given, dataset, chance, most), None
     sites = planner.sites_of(
         who.partition,
         n_sites=who.clients,
@@ -146,6 +148,24 @@ def _sites(
         seed=seed,
     )
     return sites, None
+
+
+def _natural_sites(
+    given: set[str],
+    dataset: Dataset | None,
+    chance: float | list[float],
+    most: float | list[float],
+) -> Sites:
+    """The sites that the data come from."""
+    from fedcommons import plan as planner
+
+    if dataset is None:
+        raise ArgumentError("data must be given for the partition site: they say which sites")
+    for name in ("clients", "classes", "class_size", "alpha"):
+        if name in given:
+            option = name.replace("_", "-")
+            raise ArgumentError(f"{option} must not be given with the partition site")
+    return planner.sites_of_dataset(dataset, straggler_prob=chance, shareable=most)
 
 
 def _by_pilot(

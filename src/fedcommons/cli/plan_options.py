@@ -33,7 +33,11 @@ class WhoOptions:
     classes: Annotated[int, typer.Option(help="L, without a file.")] = 10
     class_size: Annotated[int, typer.Option(help="Examples of each class, without a file.")] = 30
     partition: Annotated[
-        str, typer.Option(help="How classes lie, without a file: single-class, dirichlet or iid.")
+        str,
+        typer.Option(
+            help="How classes lie, without a file: single-class, dirichlet, iid, or site: as in "
+            "--data."
+        ),
     ] = "single-class"
     alpha: Annotated[float | None, typer.Option(help="Of a Dirichlet partition.")] = None
     p: Annotated[str, typer.Option(help="How often a site is missing: one, or one each.")] = "0.5"
@@ -84,7 +88,10 @@ class OutputOptions:
 
     data: Annotated[
         str | None,
-        typer.Option(help="Where gradients' geometry comes from: mnist, or a dataset file."),
+        typer.Option(
+            help="Where gradients' geometry comes from: mnist, heart, a dataset file, or a study "
+            "file (.toml), for the data that it is on."
+        ),
     ] = None
     plot: Annotated[Path | None, typer.Option(help="Draw cost against variance: PNG, SVG.")] = None
     seed: Annotated[int, typer.Option(help="Of random partitions and the pilot.")] = 0

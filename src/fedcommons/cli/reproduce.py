@@ -14,7 +14,7 @@ from fedcommons import provenance
 from fedcommons.cli import screen, terminal
 from fedcommons.cli.options import AsJson, Workers
 from fedcommons.errors import StudyError
-from fedcommons.simulate import runner, studies, tables
+from fedcommons.simulate import data_record, runner, studies, tables
 from fedcommons.simulate.definition import Study
 from fedcommons.simulate.folder import Folder, default_path
 
@@ -86,7 +86,8 @@ def run_and_report(
     runner.check_fits(study, dataset)
     start = time.perf_counter()
     with folder.opened(study), terminal.resumable(folder.path):
-        folder.begin(study, {**provenance.about(provenance.command_line()), **(about or {})})
+        found = {**data_record.about(dataset), **(about or {})}
+        folder.begin(study, {**provenance.about(provenance.command_line()), **found})
         with terminal.progress(f"{len(study.curves)} curves x {study.rounds} rounds, runs") as bar:
             fresh = runner.run_study(
                 study, folder, workers=workers, cluster=cluster, on_progress=bar

@@ -16,7 +16,7 @@ from fedcommons.cli.options import AsJson, Workers
 from fedcommons.cli.reproduce import run_and_report
 from fedcommons.errors import ArgumentError
 from fedcommons.simulate import cluster as clusters
-from fedcommons.simulate import estimate, runner, studies, tuning
+from fedcommons.simulate import data_record, estimate, runner, studies, tuning
 from fedcommons.simulate.definition import Study
 from fedcommons.simulate.folder import Folder, default_path
 
@@ -71,6 +71,8 @@ def simulate(
         clusters.check(cluster)
     first = tuning.tuning_study(chosen) if chosen.tune else chosen
     runner.check_fits(first, runner.study_data(first))
+    for sentence in _words_of_data(chosen):
+        screen.say(f"fedcommons: data: {sentence}", err=True)
     before = Folder(folder.path.with_name(f"{folder.path.name}-tuning"))
     if folder.path.exists():
         _check_opens(folder, chosen)
@@ -90,6 +92,12 @@ def simulate(
         about=about,
         show_lines=True,
     )
+
+
+def _words_of_data(study: Study) -> list[str]:
+    dataset = runner.study_data(replace(study, pool="all", tune=False))
+    said: list[str] = data_record.about(dataset).get("data", {}).get("words", [])
+    return said
 
 
 def _example() -> str:

@@ -75,7 +75,7 @@ def print_report(reported: Mapping[str, Any], *, show_lines: bool = False) -> No
     if show_lines:
         print_lines(reported["lines"])
     for sentence in reported.get("summary", {}).get("sentences", ()):
-        typer.echo(sentence)
+        screen.say(sentence)
     say_diverged(reported["lines"])
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -26,6 +27,11 @@ class Dataset:
             split may have no examples.
         y_train, y_test: (examples,) labels in {0, ..., L-1}; L is at most the number of examples
             or `CLASSES_OF_FEW`.
+        sites: the names of the sites that the examples are from; empty if that is unknown.
+        site_train, site_test: (examples,) the number of each example's site; None without sites,
+            and of test examples where their sites are not known.
+        columns: the names of the flat inputs; empty if they have none.
+        encodings: what was made of labels, categories, missing values and scales, for JSON.
     """
 
     name: str
@@ -33,6 +39,11 @@ class Dataset:
     y_train: IntArray
     x_test: npt.NDArray[Any]
     y_test: IntArray
+    sites: tuple[str, ...] = ()
+    site_train: IntArray | None = None
+    site_test: IntArray | None = None
+    columns: tuple[str, ...] = ()
+    encodings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for split in ("train", "test"):
@@ -63,6 +74,45 @@ class Dataset:
                 f"{self.name}: labels must be numbers of classes, 0, 1, 2 and so on, below the "
                 f"number of examples ({n_examples}) or {CLASSES_OF_FEW}, got {self.n_classes - 1}"
             )
+        self._check_sites()
+
+    def _check_sites(self) -> None:
+        if bool(self.sites) != (self.site_train is not None):
+            raise DataError(f"{self.name}: sites must come with site_train, and it with them")
+        for split in ("train", "test"):
+            numbers, length = getattr(self, f"site_{split}"), len(getattr(self, f"y_{split}"))
+            if numbers is not None:
+                found = checks.indices(
+                    f"site_{split}", numbers, below=len(self.sites), length=length
+                )
+                object.__setattr__(self, f"site_{split}", found)
+
+    def take(
+        self, train: npt.NDArray[Any] | None = None, test: npt.NDArray[Any] | None = None
+    ) -> Dataset:
+        """The dataset with these training and test examples alone, by number or mask."""
+        taken = {}
+        for one in fields(self):
+            rows = {"train": train, "test": test}.get(one.name.rpartition("_")[2])
+            array = getattr(self, one.name)
+            if rows is not None and array is not None:
+                taken[one.name] = array[rows]
+        return replace(self, **taken)
+
+    def testing_on(self, held_out: npt.NDArray[np.bool_]) -> Dataset:
+        """The dataset that is tested on these training examples, and trained on the others."""
+        there = {
+            one.name: array
+            for one in fields(self)
+            if one.name.endswith("_train") and (array := getattr(self, one.name)) is not None
+        }
+        names = {one.name for one in fields(self)}
+        tested = {
+            test: array[held_out]
+            for name, array in there.items()
+            if (test := name.replace("_train", "_test")) in names
+        }
+        return replace(self, **{name: array[~held_out] for name, array in there.items()}, **tested)
 
     @property
     def n_classes(self) -> int:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import resources
+from pathlib import Path
 
+from fedcommons.datasets import scaling
 from fedcommons.datasets.dataset import Dataset
 from fedcommons.datasets.files import load
+from fedcommons.datasets.heart_disease import heart
+from fedcommons.datasets.reading import Reading, refuse_rules_of_tables
+from fedcommons.errors import ArgumentError
 
 
 def mnist() -> Dataset:
@@ -16,3 +22,17 @@ def mnist() -> Dataset:
     source = resources.files("fedcommons.datasets") / "data" / "mnist.npz"
     with resources.as_file(source) as path:
         return load(path, name="mnist")
+
+
+EMBEDDED: dict[str, Callable[[], Dataset]] = {"mnist": mnist, "heart": heart}
+
+
+def opened(name: str, reading: Reading = Reading(), *, seed: int = 0) -> Dataset:  # noqa: B008
+    """The embedded dataset of this name, or the one at this path."""
+    if name not in EMBEDDED:
+        return load(Path(name), reading, seed=seed)
+    refuse_rules_of_tables(reading, name)
+    if reading.test_part is not None:
+        raise ArgumentError(f"test_part must go with data in one piece, got {name}")
+    found = EMBEDDED[name]()
+    return scaling.standardised(found) if reading.scale == "standard" else found

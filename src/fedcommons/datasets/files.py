@@ -1,4 +1,4 @@
-"""A user's own data: .npz, a folder of IDX files, or Parquet."""
+"""A user's own data: a table (CSV, Parquet), .npz, or a folder of IDX files."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcommons import checks
+from fedcommons.datasets import from_arrays, scaling, tables
 from fedcommons.datasets.dataset import Dataset
-from fedcommons.errors import DataError
-from fedcommons.npz import read_npz
-from fedcommons.parquet import index_columns, read_parquet
+from fedcommons.datasets.reading import Reading, from_rules, refuse_rules_of_tables
+from fedcommons.errors import ArgumentError, DataError
 from fedcommons.unpacked import read_bytes
 
-ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 IDX_PREFIXES = {
     "x_train": ("train-images",),
     "y_train": ("train-labels",),
@@ -29,41 +28,66 @@ IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x
 
 def load(
     path: str | os.PathLike[str],
+    reading: Reading | None = None,
     *,
     name: str | None = None,
-    label: str = "label",
     test: str | os.PathLike[str] | None = None,
+    seed: int = 0,
+    **rules: Any,
 ) -> Dataset:
     """Read a dataset; what it is follows from the path.
 
-    - `data.npz`: the arrays x_train, y_train, x_test and y_test.
+    - `data.npz`: the arrays x_train, y_train, x_test and y_test, with site_train and site_test if
+      sites are known; or x and y, with site, all in one piece: `test_part` draws a split.
     - a folder of IDX files as MNIST has them (train-images..., train-labels..., t10k-images...,
       t10k-labels...), plain or .gz.
-    - `train.parquet`: the column `label` and numeric feature columns, in the file's order, without
-      the index that pandas writes. `test` names a second such file; without it the test split is
-      empty. A folder with train.parquet and test.parquet serves as well.
+    - `patients.csv` or `patients.parquet`: a column of labels, columns of inputs in the file's
+      order, without the index that pandas writes. A split comes from `test`, which names a second
+      such file, from `split_column` or from `test_part`; without any the test split is empty. A
+      folder with train.csv and test.csv, or train.parquet and test.parquet, serves as well.
 
     Args:
+        reading: how it is to be read; or give the `Reading`'s attributes by name: `label`,
+            `site_column`, `split_column`, `test_part`, `categories`, `leave_out`, `missing`,
+            `scale`, `separator`, `decimal`.
         name: how to call it; by default the path's last part.
-        label: the label column of a Parquet file.
-        test: the Parquet file with the test split.
+        test: the file with the test split of a table.
+        seed: what `test_part` draws from.
     """
     path = checks.path("path", path)
+    if reading is None:
+        reading = from_rules(rules)
+    elif rules:
+        raise ArgumentError(f"reading must not be given beside {', '.join(rules)}")
     if not path.exists():
         raise DataError(f"dataset {path} does not exist")
     name = name or path.name
-    if path.is_dir() and (path / "train.parquet").exists():
-        second = path / "test.parquet"
-        path, test = path / "train.parquet", test or (second if second.exists() else None)
-    if path.suffix == ".parquet":
-        return _from_parquet(name, path, label, Path(test) if test else None)
-    if test is not None:
-        raise DataError(f"test goes with a Parquet file, got {path}")
+    for suffix in tables.SUFFIXES if path.is_dir() else ():
+        if (path / f"train{suffix}").exists():
+            beside = path / f"test{suffix}"
+            path, test = path / f"train{suffix}", test or (beside if beside.exists() else None)
+            break
+    if path.suffix in tables.SUFFIXES:
+        second = Path(test) if test else None
+        found = tables.load(name, path, second, reading, seed=seed)
+    else:
+        refuse_rules_of_tables(reading, path)
+        if test is not None:
+            raise DataError(f"test goes with a table, .csv or .parquet, got {path}")
+        found = _arrays(name, path, reading, seed)
+    return scaling.standardised(found) if reading.scale == "standard" else found
+
+
+def _arrays(name: str, path: Path, reading: Reading, seed: int) -> Dataset:
+    if path.suffix == ".npz":
+        return from_arrays.load(name, path, reading, seed=seed)
+    if reading.test_part is not None:
+        raise ArgumentError(
+            f"test_part must go with data in one piece, a table or an .npz file, got {path}"
+        )
     if path.is_dir():
         return _from_idx_folder(name, path)
-    if path.suffix == ".npz":
-        return Dataset(name, **read_npz(path, ARRAYS, DataError))
-    raise DataError(f"dataset must be .npz, .parquet or a folder of IDX files, got {path}")
+    raise DataError(f"dataset must be .npz, .csv, .parquet or a folder of IDX files, got {path}")
 
 
 def digest(path: Path) -> str:
@@ -79,7 +103,7 @@ def digest(path: Path) -> str:
 
 
 def _from_idx_folder(name: str, folder: Path) -> Dataset:
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for array, prefixes in IDX_PREFIXES.items():
         found = sorted(file for file in folder.iterdir() if file.name.startswith(prefixes))
         if not found:
@@ -103,46 +127,3 @@ def read_idx(path: Path) -> npt.NDArray[Any]:
         raise DataError(f"{path} must have {expected} bytes for shape {shape}, got {len(content)}")
     data = np.frombuffer(content, dtype, offset=start).reshape(shape)
     return data.astype(dtype.newbyteorder("="))
-
-
-def _from_parquet(name: str, path: Path, label: str, test: Path | None) -> Dataset:
-    x_train, y_train, columns = _parquet_split(path, label, None)
-    if test is None:
-        return Dataset(name, x_train, y_train, x_train[:0], y_train[:0])
-    if not test.exists():
-        raise DataError(f"dataset {test} does not exist")
-    x_test, y_test, _ = _parquet_split(test, label, columns)
-    return Dataset(name, x_train, y_train, x_test, y_test)
-
-
-def _parquet_split(
-    path: Path, label: str, columns: list[str] | None
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any], list[str]]:
-    """Features, labels and the feature columns' names; `columns` are those expected."""
-    import pyarrow  # slow to import, and only Parquet needs it
-
-    table = read_parquet(path, DataError)
-    names = table.column_names
-    if label not in names:
-        raise DataError(f"{path} must have the label column {label!r}, got {names[:20]}")
-    left_out = {label, *index_columns(table.schema)}
-    own = [column for column in names if column not in left_out]
-    features = own if columns is None else columns
-    unknown = [column for column in own if column not in features]
-    if unknown:
-        raise DataError(f"{path} must have the training file's columns alone, got also {unknown}")
-    absent = [column for column in features if column not in names]
-    if absent or not features:
-        raise DataError(f"{path} must have feature columns {absent or '(any)'}, got {names[:20]}")
-    for column in [label, *features]:
-        kind = table.schema.field(column).type
-        number = pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind)
-        if not (number or pyarrow.types.is_boolean(kind)):
-            raise DataError(f"{path}: column {column!r} must hold numbers, got {kind}")
-        if table[column].null_count:
-            raise DataError(
-                f"{path}: column {column!r} must have no missing values, "
-                f"got {table[column].null_count}"
-            )
-    x = np.column_stack([table[column].to_numpy() for column in features])
-    return x, table[label].to_numpy(), features

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from fedcommons.errors import ResultsError
 from fedcommons.federate.server import results
 from fedcommons.figures import style
+from fedcommons.figures.at_sites import at_sites
 from fedcommons.figures.markup import Markup, joined, markup, packaged
 from fedcommons.json_file import read_json
 from fedcommons.parquet import read_parquet
@@ -47,25 +49,35 @@ def write_page(folder: Path) -> Path:
     return path
 
 
-def _read(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]:
-    """What was run, its rounds and its answers."""
+Rows = list[dict[str, Any]]
+
+
+def _read(folder: Path) -> tuple[dict[str, Any], Rows, Rows, Rows]:
+    """What was run, its rounds, its answers and what sites measured."""
     if checkpoint := results.unfinished(folder):
         record = {**checkpoint.about, "rounds": checkpoint.round, "versions": {}}
         return record, *results.tables(checkpoint.history)
     record = read_json(folder / "run.json", ResultsError)
-    rounds, answers = (
-        read_parquet(folder / f"{name}.parquet", ResultsError).to_pylist()
-        for name in ("rounds", "answers")
-    )
-    return record, rounds, answers
+    rounds, answers, of_sites = (_table(folder / f"{name}.parquet") for name in results.TABLES)
+    return record, rounds, answers, of_sites
+
+
+def _table(path: Path) -> Rows:
+    """The rows of a table; those of an older version lack what sites measured."""
+    if path.stem == "site_metrics" and not path.exists():
+        return []
+    found: Rows = read_parquet(path, ResultsError).to_pylist()
+    return found
 
 
 def render(
-    record: dict[str, Any], rounds: list[dict[str, Any]], answers: list[dict[str, Any]]
+    record: dict[str, Any], rounds: Rows, answers: Rows, of_sites: Sequence[dict[str, Any]] = ()
 ) -> str:
-    """The page of one training: run.json, rounds.parquet and answers.parquet."""
+    """The page of one training: run.json and the tables."""
     known = {"round", "seconds", "answered", "sites"}
-    metrics = [name for name in rounds[-1] if name not in known and _is_number(rounds[-1][name])]
+    names = [name for name in rounds[-1] if name not in known]
+    metrics = [name for name in names if any(_is_number(row.get(name)) for row in rounds)]
+    last = [f"{name} {rounds[-1][name]:.4f}" for name in names if _is_number(rounds[-1][name])]
     n_answers = sum(answer["answered"] for answer in answers)
     return markup(
         packaged("federation_template.html"),
@@ -77,8 +89,9 @@ def render(
         examples=record["examples"],
         deliveries=record["deliveries"],
         answered=f"{n_answers} of {len(answers)}",
-        last="; ".join(f"{name} {rounds[-1][name]:.4f}" for name in metrics) or "none measured",
+        last="; ".join(last) or "none measured",
         charts=joined(_chart(name, rounds) for name in metrics),
+        at_sites=at_sites(of_sites),
         attendance=_attendance(answers),
         sites=_sites(record, answers),
         settings=_settings(record),

@@ -314,6 +314,8 @@ def _facts(study: Study, record: Mapping[str, Any]) -> Markup:
     for key in ("versions", "machine"):
         if key in record:
             facts[key] = ", ".join(f"{name} {entry}" for name, entry in record[key].items())
+    if "data" in record:
+        facts["data"] = "; ".join(record["data"].get("words", ()))
     if "seconds" in record:  # not before the study's first end
         facts["time"] = f"{record['seconds']:,.1f} seconds"
     return joined(markup("<dt>$k</dt><dd>$v</dd>", k=k, v=v) for k, v in facts.items())

@@ -15,7 +15,7 @@ from fedcommons.plan.recommendation import (
     recommend,
     recommend_by_rounds,
 )
-from fedcommons.plan.sites import Sites, sites_of, sites_of_placement
+from fedcommons.plan.sites import Sites, sites_of, sites_of_dataset, sites_of_placement
 
 __all__ = [
     "Option",
@@ -34,6 +34,7 @@ __all__ = [
     "recommend_by_rounds",
     "rounds_to_accuracy",
     "sites_of",
+    "sites_of_dataset",
     "sites_of_placement",
 ]
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from fedcommons import checks, partition
 from fedcommons.checks import FloatArray, IntArray
+from fedcommons.datasets import Dataset
 from fedcommons.errors import ArgumentError
 from fedcommons.placement import Placement
 from fedcommons.streams import stream
@@ -101,7 +102,7 @@ def sites_of(
             ]
         )
     elif kind not in ("iid", "single-class"):
-        raise ArgumentError(f"partition must be iid, single-class or dirichlet, got {kind!r}")
+        raise ArgumentError(f"partition must be iid, single-class, dirichlet or site, got {kind!r}")
     elif alpha is not None:
         raise ArgumentError(f"alpha goes with a Dirichlet partition only, got {alpha:g} for {kind}")
     elif kind == "iid":
@@ -109,6 +110,27 @@ def sites_of(
     else:
         counts = partition.single_class_counts(sizes, N, rng=stream(seed, "plan", 0))
     return Sites(counts.astype(np.float64), np.asarray(straggler_prob), np.asarray(shareable))
+
+
+def sites_of_dataset(
+    dataset: Dataset, *, straggler_prob: npt.ArrayLike = P, shareable: npt.ArrayLike = 1.0
+) -> Sites:
+    """The sites that a dataset's training examples come from."""
+    if dataset.site_train is None:
+        raise ArgumentError(
+            f"partition site must come with data that name the site of each example, got "
+            f"{dataset.name} without"
+        )
+    N, L = len(dataset.sites), dataset.n_classes
+    counts = partition.label_counts(dataset.y_train, dataset.site_train, N, n_classes=L)
+    p, c = np.asarray(straggler_prob), np.asarray(shareable)
+    return Sites(counts.astype(np.float64), p, c, dataset.sites, _class_names(dataset))
+
+
+def _class_names(dataset: Dataset) -> tuple[str, ...]:
+    """The labels as they are written, where they are kept."""
+    names = dataset.encodings.get("label", {}).get("values", ())
+    return tuple(map(str, names)) if len(names) == dataset.n_classes else ()
 
 
 def even_counts(class_sizes: npt.ArrayLike, n_sites: int) -> IntArray:

@@ -87,7 +87,7 @@ def simulate_block(
         start = model.start()
         made = []
         for r, run in enumerate(runs):
-            shared = draws.share_all(curves, data[r].labels, n_clients, seed=seed, run=run)
+            shared = draws.share_all(curves, data[r], n_clients, seed=seed, run=run)
             for k, curve in enumerate(curves):
                 if curve.model != name:
                     continue

@@ -12,6 +12,7 @@ from fedcommons.checks import FloatArray
 from fedcommons.errors import ArgumentError
 from fedcommons.methods import Method
 from fedcommons.optimizers import Constants
+from fedcommons.partition import PARTITIONS
 from fedcommons.simulate import recordings, settings
 from fedcommons.simulate.algorithms import ALGORITHMS, Algorithm
 from fedcommons.simulate.curve_fields import FIELDS
@@ -102,6 +103,11 @@ class Curve:
     def procedure(self) -> Algorithm:
         """The algorithm itself."""
         return ALGORITHMS[self.algorithm]
+
+    @property
+    def is_natural(self) -> bool:
+        """Whether its clients are the sites that the data come from."""
+        return PARTITIONS[self.partition].natural
 
     @property
     def constants(self) -> Constants:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedcommons import checks
+from fedcommons.datasets import Reading
 from fedcommons.errors import ArgumentError, StudyError
 from fedcommons.simulate import batched, models
 from fedcommons.simulate.curves import Curve
@@ -24,6 +25,7 @@ KINDS = ("curves", "scalar-products", "grid", "heterogeneity", "second-moment")
 EXAMPLE_SPACE_UP_TO = 500  # examples of a class: above that the products of all pairs are too many
 ENGINE_VERSION = 8  # raised when the numbers that a study gives change
 FIGURE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+AS_IT_IS = Reading()
 MAY_BE_ALL = ("class_size", "test_size")  # examples of a class, and to test on
 
 
@@ -68,6 +70,7 @@ class Study:
     tune_runs: int = 3
     pool: str = "all"
     parts_digest: str = ""
+    data: Reading = AS_IT_IS
 
     def __post_init__(self) -> None:
         for name, low in (
@@ -86,6 +89,11 @@ class Study:
         if self.engine not in ENGINES:
             raise ArgumentError(f"engine must be one of {', '.join(ENGINES)}, got {self.engine!r}")
         self._check_engine()
+        if self.class_size is not None and any(c.is_natural for c in self._lines_curves()):
+            raise ArgumentError(
+                'class_size must be "all" with partition site, which takes the data as they lie, '
+                f"got {self.class_size}"
+            )
         if not self.figures:
             raise ArgumentError("figure or grid must be given at least once, got none")
         for curve in self._lines_curves():
@@ -184,6 +192,8 @@ class Study:
             content["pool"] = self.pool
         if any(models.needs_torch(curve.model) for curve in self.curves):
             content["torch"] = _version("torch")
+        if given := self.data.given():
+            content["data"] = given
         if self.parts_digest:
             content["parts"] = self.parts_digest
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
@@ -230,7 +240,8 @@ def from_dict(content: Any) -> Study:
             )
             for f in content["figures"]
         )
-        return Study(**{**content, "figures": figures})
+        reading = Reading(**content.get("data", {}))  # older records have none
+        return Study(**{**content, "figures": figures, "data": reading})
     except (KeyError, TypeError, ArgumentError) as error:
         raise StudyError(f"the recorded study cannot be read: {error}") from None
 

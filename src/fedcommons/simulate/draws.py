@@ -34,11 +34,13 @@ class TrainingSet:
         labels: (M,).
         inputs: (M, F) float32.
         n_classes: L.
+        sites: (M,) the number of each example's site; None if the data name none.
     """
 
     labels: IntArray
     inputs: np.ndarray
     n_classes: int
+    sites: IntArray | None = None
 
     @cached_property
     def products(self) -> FloatArray:
@@ -63,9 +65,7 @@ def training_set(dataset: Dataset, class_size: int | None, *, seed: int, run: in
     """
     if class_size is None:
         order = np.argsort(dataset.y_train, kind="stable")
-        return TrainingSet(
-            dataset.y_train[order], dataset.inputs("train", order), dataset.n_classes
-        )
+        return _of_examples(dataset, order)
     class_size = checks.integer("class_size", class_size, low=1)
     rng = stream(seed, "training set", run)
     picks = []
@@ -77,16 +77,37 @@ def training_set(dataset: Dataset, class_size: int | None, *, seed: int, run: in
                 f"got {class_size}"
             )
         picks.append(rng.choice(members, class_size, replace=False))
-    examples = np.concatenate(picks)
-    labels = dataset.y_train[examples]
-    inputs = dataset.inputs("train", examples)
-    return TrainingSet(labels, inputs, dataset.n_classes)
+    return _of_examples(dataset, np.concatenate(picks))
 
 
-def share(curve: Curve, labels: IntArray, n_clients: int, *, seed: int, run: int) -> Shared:
-    """The partition, the mask and the placement of one curve."""
+def _of_examples(dataset: Dataset, examples: IntArray) -> TrainingSet:
+    return TrainingSet(
+        dataset.y_train[examples],
+        dataset.inputs("train", examples),
+        dataset.n_classes,
+        None if dataset.site_train is None else dataset.site_train[examples],
+    )
+
+
+def share(
+    curve: Curve,
+    labels: IntArray,
+    n_clients: int,
+    *,
+    seed: int,
+    run: int,
+    sites: IntArray | None = None,
+) -> Shared:
+    """The partition, the mask and the placement of one curve.
+
+    `sites` are the owners in a natural partition.
+    """
     rng = stream(seed, "partition", curve.partition, curve.alpha, run)
-    found = partition.PARTITIONS[curve.partition].split(labels, n_clients, curve.alpha, rng)
+    by = partition.PARTITIONS[curve.partition]
+    if by.natural and sites is not None:
+        found = sites
+    else:
+        found = by.split(labels, n_clients, curve.alpha, rng)
     owner = partition.given(found, n_clients)
     shareable = privacy.proportion(
         labels, owner, curve.proportion, n_clients=n_clients, rng=stream(seed, "privacy", run)
@@ -98,7 +119,7 @@ def share(curve: Curve, labels: IntArray, n_clients: int, *, seed: int, run: int
 
 
 def share_all(
-    curves: Sequence[Curve], labels: IntArray, n_clients: int, *, seed: int, run: int
+    curves: Sequence[Curve], data: TrainingSet, n_clients: int, *, seed: int, run: int
 ) -> list[Shared]:
     """What each curve shares; curves that share alike get the same record."""
     known: dict[tuple[object, ...], Shared] = {}
@@ -106,7 +127,7 @@ def share_all(
     for curve in curves:
         key = (curve.partition, curve.alpha, curve.proportion, curve.copies, curve.scheme)
         if key not in known:
-            known[key] = share(curve, labels, n_clients, seed=seed, run=run)
+            known[key] = share(curve, data.labels, n_clients, seed=seed, run=run, sites=data.sites)
         result.append(known[key])
     return result
 

@@ -57,7 +57,7 @@ def simulate_run(
     data = draws.training_set(dataset, class_size, seed=seed, run=run)
     G = data.inputs @ data.inputs.T + 1
     C, M, L, T = len(curves), len(data.labels), dataset.n_classes, n_rounds
-    shared = draws.share_all(curves, data.labels, n_clients, seed=seed, run=run)
+    shared = draws.share_all(curves, data, n_clients, seed=seed, run=run)
     probs = [c.straggler_prob for c in curves]
     absences = [(c.stragglers, c.mean_absence, c.straggler_prob) for c in curves]
     records = [id(s) for s in shared]  # one for all curves that share alike

@@ -33,7 +33,7 @@ def simulate_run(
     data = draws.training_set(dataset, class_size, seed=seed, run=run)
     task = make_task(dataset, data)
     C, T = len(curves), n_rounds
-    shared = draws.share_all(curves, data.labels, n_clients, seed=seed, run=run)
+    shared = draws.share_all(curves, data, n_clients, seed=seed, run=run)
     correct = np.full((C, T + 1), -1, np.int32)
     moment, exact, norm2, projection = (np.full((C, T), np.nan) for _ in range(4))
     for k, curve in enumerate(curves):

@@ -16,6 +16,7 @@ VERSION = 2
 KINDS: dict[str, tuple[type, ...]] = {  # what the record and its invocations hold, if they do
     "digest": (str,),
     "study": (dict,),
+    "data": (dict,),
     "command": (str,),
     "versions": (dict,),
     "machine": (dict,),
@@ -49,6 +50,9 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def _check_kinds(path: Path, entry: dict[str, Any]) -> None:
+    words = entry["data"].get("words", []) if isinstance(entry.get("data"), dict) else []
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise ResultsError(f"{path}: the words about the data must be strings, got {words!r}")
     for key, kinds in KINDS.items():
         if key in entry and not isinstance(entry[key], kinds):
             names = " or ".join(kind.__name__ for kind in kinds)

@@ -26,7 +26,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from fedcommons import checks, datasets
-from fedcommons.datasets import Dataset
+from fedcommons.checks import BoolArray
+from fedcommons.datasets import Dataset, Reading
 from fedcommons.errors import DataError, FedcommonsError, StudyError
 from fedcommons.simulate import batched, example_space, models, plain_engine
 from fedcommons.simulate import cluster as clusters
@@ -166,9 +167,11 @@ def check_fits(study: Study, dataset: Dataset) -> None:
                 f"many is held out, got fewer of each in dataset {study.dataset}"
             )
         raise StudyError(
-            f"dataset {study.dataset} must have test examples, got none; Parquet files must be a "
-            "folder with train.parquet and test.parquet"
+            f"dataset {study.dataset} must have test examples, got none; say which they are with "
+            "split_column or test_part in [data], or give a folder with train.csv and test.csv "
+            "(or .parquet)"
         )
+    _check_sites(study, dataset)
     if len(np.unique(dataset.y_train)) < 2:
         raise DataError(f"dataset {study.dataset} must have at least two classes, got one")
     for name in sorted({curve.model for curve in study.curves}):
@@ -187,6 +190,23 @@ def check_fits(study: Study, dataset: Dataset) -> None:
         raise StudyError(
             f"class_size must be at most the {sizes[label]} training examples of the smallest "
             f"class, {label}, got {study.class_size}"
+        )
+
+
+def _check_sites(study: Study, dataset: Dataset) -> None:
+    """Refuse natural partitions of data whose sites are not known, or are not the clients."""
+    if not any(curve.is_natural for curve in study.curves):
+        return
+    if not dataset.sites:
+        raise StudyError(
+            f"partition site must come with data that name the site of each example, got dataset "
+            f"{study.dataset} without; give site_column in [data], or the arrays site_train and "
+            "site_test in an .npz file"
+        )
+    if len(dataset.sites) != study.clients:
+        raise StudyError(
+            f"clients must be the {len(dataset.sites)} sites of dataset {study.dataset} with "
+            f"partition site, or be left out, got {study.clients}"
         )
 
 
@@ -231,42 +251,47 @@ def _machine_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def load_dataset(name: str) -> Dataset:
-    """The embedded dataset of this name, or the one at this path."""
-    return datasets.mnist() if name == "mnist" else datasets.load(name)
-
-
 def study_data(study: Study) -> Dataset:
     """The dataset as the study uses it: the pool that runs draw from, and what they are tested on.
 
-    With tuning, a sixth of each class is held out of the pool: rates are chosen on it, and no run
-    trains on it. `test_size` examples of the test set, the same for all runs, if it is given.
+    With tuning, a sixth of each class, at each site if these are known, is held out of the pool:
+    rates are chosen on it, and no run trains on it. `test_size` examples of the test set, the same
+    for all runs, if it is given.
     """
-    return _study_data(study.dataset, study.pool, study.test_size, study.seed)
+    return _study_data(study.dataset, study.data, study.pool, study.test_size, study.seed)
 
 
 @functools.lru_cache(maxsize=1)
-def _study_data(name: str, pool: str, test_size: int | None, seed: int) -> Dataset:
-    data = load_dataset(name)
-    x, y, x_test, y_test = data.x_train, data.y_train, data.x_test, data.y_test
+def _study_data(
+    name: str, reading: Reading, pool: str, test_size: int | None, seed: int
+) -> Dataset:
+    data = datasets.opened(name, reading, seed=seed)
     if pool != "all":
-        held_out = np.zeros(len(y), np.bool_)
-        rng = stream(seed, "held out")
+        held_out = _held_out(data, stream(seed, "held out"))
+        data = data.testing_on(held_out) if pool == "tuning" else data.take(train=~held_out)
+    n_test = len(data.y_test)
+    if test_size is not None and test_size < n_test:
+        some = np.sort(stream(seed, "test").choice(n_test, test_size, replace=False))
+        data = data.take(test=some)
+    return data
+
+
+def _held_out(data: Dataset, rng: np.random.Generator) -> BoolArray:
+    """A sixth of each class, at each site if these are known: (M,)."""
+    held_out = np.zeros(len(data.y_train), np.bool_)
+    sites = np.zeros(len(held_out), np.int64) if data.site_train is None else data.site_train
+    for site in range(int(sites.max()) + 1):
         for label in range(data.n_classes):
-            members = np.flatnonzero(y == label)
+            members = np.flatnonzero((data.y_train == label) & (sites == site))
             held_out[rng.choice(members, len(members) // HELD_OUT, replace=False)] = True
-        if pool == "tuning":
-            x_test, y_test = x[held_out], y[held_out]
-        x, y = x[~held_out], y[~held_out]
-    if test_size is not None and test_size < len(y_test):
-        some = np.sort(stream(seed, "test").choice(len(y_test), test_size, replace=False))
-        x_test, y_test = x_test[some], y_test[some]
-    return Dataset(data.name, x, y, x_test, y_test)
+    return held_out
 
 
 @functools.lru_cache(maxsize=1)
-def _evaluation(name: str, pool: str, test_size: int | None, seed: int) -> Evaluation:
-    return Evaluation(_study_data(name, pool, test_size, seed))
+def _evaluation(
+    name: str, reading: Reading, pool: str, test_size: int | None, seed: int
+) -> Evaluation:
+    return Evaluation(_study_data(name, reading, pool, test_size, seed))
 
 
 def _one_block(study: Study, folder: Folder, block: int) -> None:
@@ -306,7 +331,7 @@ def compute_block(study: Study, block: int) -> dict[int, RunResult]:
                 for run in numbers
             ]
         elif apart:
-            test = _evaluation(study.dataset, study.pool, study.test_size, study.seed)
+            test = _evaluation(study.dataset, study.data, study.pool, study.test_size, study.seed)
             theory = study.theory_curves
             first = [
                 example_space.simulate_run(

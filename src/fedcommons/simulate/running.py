@@ -13,10 +13,12 @@ from typing import Any
 
 import pyarrow
 
-from fedcommons import checks, provenance
-from fedcommons.simulate import runner, studies, tables, tuning
+from fedcommons import checks, provenance, shown
+from fedcommons.simulate import data_record, runner, studies, tables, tuning
 from fedcommons.simulate.definition import Study
 from fedcommons.simulate.folder import Folder
+
+logger = shown.logger(__name__)
 
 Progress = Callable[[int, int], None]
 
@@ -43,16 +45,18 @@ def study(
     *,
     grid: Mapping[str, Any] | Sequence[Mapping[str, Any]],
     data: str | os.PathLike[str] = "mnist",
+    reading: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> Study:
     """A study whose lines are every combination of the lists in a grid, or in several.
 
     The keys of `grid` and of `settings` are those of a study file (docs/studies.md): for example
     `study("mine", grid={"partition": "iid", "p": [0.3, 0.7]}, clients=20, rounds=30, runs=5)`.
+    `data` is a dataset's name or path, and `reading` the file's table [data]: how it is read.
     """
     tables = [dict(grid)] if isinstance(grid, Mapping) else [dict(table) for table in grid]
-    made = studies.parse({"name": name, "grid": tables, **settings})
-    return made if str(data) == "mnist" else studies.with_data(made, checks.path("data", data))
+    content = {"name": name, "grid": tables, "data": dict(reading or {}), **settings}
+    return studies.parse(content, data=str(checks.path("data", data)))
 
 
 def run(
@@ -109,7 +113,10 @@ def complete(study: Study, folder: Folder, about: Mapping[str, Any], **options: 
     dataset, start = runner.study_data(study), time.perf_counter()
     runner.check_fits(study, dataset)
     with folder.opened(study):
-        folder.begin(study, dict(about))
+        found = data_record.about(dataset)
+        for note in found.get("data", {}).get("notes", ()):
+            logger.warning("%s", note)
+        folder.begin(study, {**about, **found})
         fresh = runner.run_study(study, folder, **options)
         tables.build(study, folder, n_test=len(dataset.y_test))
         folder.finish(study, seconds=round(time.perf_counter() - start, 1), fresh_runs=fresh)

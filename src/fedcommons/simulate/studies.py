@@ -7,7 +7,7 @@ import os
 import tomllib
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from fedcommons import checks, datasets
+from fedcommons.datasets import Dataset, Reading
 from fedcommons.errors import ArgumentError, StudyError
 from fedcommons.simulate import grids, models, parsing, recordings
 from fedcommons.simulate.curves import Curve
@@ -36,6 +37,7 @@ STUDY_KEYS = (
     "tune_runs",
     "learning_rate",
     "decay",
+    "data",
     "figure",
     "grid",
 )
@@ -50,20 +52,21 @@ def load(path: str | os.PathLike[str], *, data: str | None = None) -> Study:
         raise StudyError(f"study {path} cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise StudyError(f"study {path} is not valid TOML: {error}") from None
+    given = None if data is None else str(checks.path("data", data))
+    beside = Path(path).parent  # what files are relative to
     try:
-        study = parse(content)
+        study = parse(content, beside=beside, data=given)
     except (StudyError, ArgumentError) as error:
         raise StudyError(f"study {path}: {error}") from None
-    beside = Path(path).parent  # what files are relative to
-    study = _with_traces(study, beside)
-    if (study.dataset if data is None else data) == "mnist":
-        return replace(study, dataset="mnist")
-    return with_data(study, beside / study.dataset if data is None else checks.path("data", data))
+    return _with_traces(study, beside)
 
 
-def with_data(study: Study, path: Path) -> Study:
-    """The study on the dataset at this path."""
-    return replace(study, dataset=str(path.resolve()), dataset_digest=datasets.digest(path))
+def data_of(name: str, *, seed: int = 0) -> Dataset:
+    """An embedded dataset, the one at this path, or the one that the study file there is on."""
+    if Path(name).suffix == ".toml":
+        study = load(name)
+        return datasets.opened(study.dataset, study.data, seed=study.seed)
+    return datasets.opened(name, seed=seed)
 
 
 def _with_traces(study: Study, beside: Path) -> Study:
@@ -95,8 +98,16 @@ def paper() -> Study:
         return load(path)
 
 
-def parse(content: Mapping[str, Any]) -> Study:
-    """A study from the content of a study file."""
+def parse(
+    content: Mapping[str, Any], *, beside: Path | None = None, data: str | None = None
+) -> Study:
+    """A study from the content of a study file.
+
+    Args:
+        beside: the folder that the dataset's path is relative to; without it the dataset is not
+            looked at, unless `data` names it.
+        data: another dataset than the content's, a name or a path.
+    """
     known_keys(content, STUDY_KEYS, "the study")
     if "name" not in content:
         raise StudyError("the study must have the key 'name'")
@@ -114,6 +125,7 @@ def parse(content: Mapping[str, Any]) -> Study:
         )
         if key in content
     }
+    settings["data"] = _reading(content.get("data", {}))
     for key in MAY_BE_ALL:
         if settings.get(key) == ALL:
             settings[key] = None
@@ -131,8 +143,41 @@ def parse(content: Mapping[str, Any]) -> Study:
     rates = {line.curve.learning_rate for figure in figures for line in figure.lines}
     if tune and len(rates) < 2:
         raise StudyError(f"tune must have several values of learning_rate, got {sorted(rates)}")
+    settings |= _dataset(settings.get("dataset", "mnist"), beside, data)
+    if any(line.curve.is_natural for figure in figures for line in figure.lines):
+        settings = {"class_size": None, **settings}
+        if "clients" not in settings and "dataset_digest" in settings:
+            settings["clients"] = _n_sites(settings)
     study = Study(name=str(content["name"]), figures=figures, **settings)
     return replace(study, parts_digest=_parts_digest(study))
+
+
+def _reading(table: Any) -> Reading:
+    """How the data are to be read: the table [data]."""
+    if not isinstance(table, Mapping):
+        raise StudyError(f"data must be written as [data], got {table!r}")
+    known_keys(table, [one.name for one in fields(Reading)], "[data]")
+    try:
+        return Reading(**table)
+    except ArgumentError as error:
+        raise StudyError(f"[data]: {error}") from None
+
+
+def _dataset(name: str, beside: Path | None, data: str | None) -> dict[str, Any]:
+    """Which dataset it is: where it is, and what is in it."""
+    if (name if data is None else data) in datasets.EMBEDDED:
+        return {"dataset": name if data is None else data, "dataset_digest": ""}
+    if data is None and beside is None:
+        return {"dataset": name}
+    path = Path(data) if data is not None else beside / name if beside else Path(name)
+    return {"dataset": str(path.resolve()), "dataset_digest": datasets.digest(path)}
+
+
+def _n_sites(settings: Mapping[str, Any]) -> int:
+    """How many sites the data are from: the clients of a natural partition."""
+    seed = checks.integer("seed", settings.get("seed", 0), low=0)
+    found = datasets.opened(settings["dataset"], settings["data"], seed=seed)
+    return max(1, len(found.sites))  # data without sites are refused with what is to be done
 
 
 def _grid_figures(tables: Any, shared: Mapping[str, Any], *, tune: bool) -> tuple[Figure, ...]:

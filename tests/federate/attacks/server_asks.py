@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fedcommons.federate.protocol import versions
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.site.own_data import SiteData
 from fedcommons.federate.site.site import Site
@@ -44,7 +45,7 @@ class Asking:
 
     def answer(self, model: Any = ZERO, *, config: Any = None, **changes: Any) -> SiteReply:
         fields = {
-            "protocol": 3,
+            "protocol": versions.CURRENT,
             "question": next(self.numbers),
             "commit": self.commit.record,
             "given-up": 0,

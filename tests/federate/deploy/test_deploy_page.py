@@ -130,6 +130,7 @@ def what_people_do(machines: Machines, heading: str, printed: dict[str, str]) ->
             x = rng.integers(0, 256, (64, 784), np.uint8)
             marks = np.arange(64) % 2 == 0
             np.savez(srv / site / "data.npz", x=x, y=np.full(64, label), shareable=marks)
+            np.savez(srv / site / "held-out.npz", x=x[:40], y=np.full(40, label))
     elif heading == "At each site: read the app, and say what may run":
         for site in SITES:
             shutil.copytree(srv / "federation" / "hospitals", srv / site / "hospitals")

@@ -1,10 +1,12 @@
 """Real processes behind the fleet-only proxy reach the model of the embedded engine."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from fedcommons.federate.apps.new_app import write_app
@@ -45,6 +47,13 @@ def results_of(state: Path) -> Path:
     return found.parent
 
 
+def metrics_of(folder: Path) -> dict:
+    """What each site measured on its held-out data, by round, site and metric."""
+    rows = pq.read_table(folder / "site_metrics.parquet").to_pylist()
+    assert all(row["left_out"] is None and row["kind"] == "evaluation" for row in rows)
+    return {(row["round"], row["site"], row["metric"]): row["value"] for row in rows}
+
+
 def test_real_processes_reach_the_model_of_the_embedded_engine_and_go_on(deployment):
     app, state = deployment.folder / "digits", deployment.folder / "state"
     write_app(app)
@@ -60,6 +69,12 @@ def test_real_processes_reach_the_model_of_the_embedded_engine_and_go_on(deploym
         for name in real.files:
             assert np.abs(real[name]).max() > 0
             np.testing.assert_allclose(real[name], same[name], rtol=1e-5, atol=1e-7)
+
+    metrics, same_metrics = (metrics_of(folder) for folder in (there, here))
+    assert {(t, site) for t, site, _ in metrics} <= {(t, site) for t in (1, 2, 3) for site in SITES}
+    assert metrics
+    assert metrics == pytest.approx(same_metrics)
+    assert re.search(r"round 3/3: sites_accuracy 0\.\d+, ", run.log)
 
     exchange = (state / "exchange.json").read_bytes()
     more = {"state-dir": str(state), **CONFIG, "num-rounds": 4}

@@ -75,7 +75,7 @@ def test_a_stopped_process_stays_stopped_with_all_that_it_started(supervise):
     child = int(supervisor.process.output().split()[1])
     supervisor.stop()
     assert supervisor.process.exit_code() is not None
-    assert not is_alive(child)
+    wait_until("the child's end", lambda: not is_alive(child), 60)
     assert supervisor.starts == 1
     supervisor.start()
     wait_until("start again", lambda: supervisor.is_up, 20)

@@ -3,7 +3,8 @@
 `unversioned.zip` is a federation as the last version without numbers left it on the disks: `Tiny`
 after two rounds of `SETTINGS`, a withdrawal of b's row 0 and a third round; and the parameters that
 the same version reached after five rounds, in hexadecimal. `checkpoint-version-1.zip` is the same
-of the last version that had history and memory in the checkpoint itself.
+of the last version that had history and memory in the checkpoint itself, `checkpoint-version-2.zip`
+of the last one whose rounds had no metrics of sites.
 """
 
 import json
@@ -19,9 +20,11 @@ from fedcommons.federate.protocol import durable
 from fedcommons.federate.server import checkpoints, formats
 from fedcommons.federate.server.formats import CHECKPOINT, STATE_DIR, Format
 from fedcommons.federate.server.state import ServerState
+from fedcommons.figures.federation import write_page
 from fedcommons.npz import write_npz
 from fedcommons.stragglers import Bernoulli
 from tests.federate.tiny import Tiny, die_at, in_child
+from tests.federate.transport.test_evaluation import measured
 
 pytestmark = pytest.mark.usefixtures("impatient")
 
@@ -125,6 +128,23 @@ def test_a_checkpoint_with_history_and_memory_in_it_is_gone_on_with(version_1):
     assert after.history[:4] == before.history
     assert [note.round for note in after.history] == [0, 1, 2, 3, 4, 5]
     assert not after.unfiled
+
+
+def test_a_history_without_metrics_of_sites_is_gone_on_with(tmp_path):
+    """Checkpoint 2 -> 3: the rounds that were are as they were, those to come have metrics."""
+    old = unpacked("checkpoint-version-2.zip", tmp_path)
+    (path,) = old.state_dir.glob("training-*/checkpoint.npz")
+    assert notes_of(path)["version"] == 2
+    before = checkpoints.read_checkpoint(path)
+    model = old.run(5, grid=old.grid(evaluate=measured), **SETTINGS)
+    old.close()
+    np.testing.assert_allclose(model.ravel(), expected_after_5_rounds(old), rtol=1e-12)
+    after = checkpoints.read_checkpoint(path)
+    assert notes_of(path)["version"] == CHECKPOINT.version
+    assert after.history[:4] == before.history
+    assert not any(note.evaluation for note in before.history)
+    assert after.history[5].evaluation.pooled["n"] > 0
+    assert "sites_n" in write_page(path.parent).read_text()
 
 
 @pytest.mark.parametrize("side", ["before", "after"])

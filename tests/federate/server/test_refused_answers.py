@@ -5,7 +5,9 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
 
 from fedcommons.errors import FederationError
+from fedcommons.federate.protocol.model_schema import digest_of
 from fedcommons.federate.transport import messages
+from fedcommons.federate.transport.flower_arrays import arrays_of
 from tests.federate.tiny import (
     Tampered,
     Tiny,
@@ -91,6 +93,8 @@ BAD_REPLIES = {
         "the arrays have other names than the model's",
     ),
     "NaN": (poked(np.nan), "NaN or infinity"),
+    "another value": (poked(0.5), "not what coded made"),
+    "no digest": (without_field("answer-digest"), "not what coded made"),
     "infinity": (poked(-np.inf), "NaN or infinity"),
     "damaged bytes": (damaged, "malformed"),
     "no answer record": (removed("answer"), "malformed"),
@@ -188,9 +192,16 @@ def test_a_model_that_is_not_finite_any_more_stops_the_training(tiny):
         assert federation.state.newest_checkpoint() is None
 
 
+def digested(reply: Message) -> Message:
+    """As a site would have answered this by itself."""
+    fields = reply.content[messages.FIELDS]
+    fields["answer-digest"] = digest_of(arrays_of(reply.content["answer"]))
+    return reply
+
+
 def test_whose_answer_made_the_model_infinite_is_said(tiny):
     grid = tiny.grid(Tampered)
-    grid.tamper = lambda s, m, r: poked(1e308)(m, r) if s == "b" else r
+    grid.tamper = lambda s, m, r: digested(poked(1e308)(m, r)) if s == "b" else r
     with tiny.shared(grid) as federation:
         with pytest.raises(FederationError, match=r"up to 1e\+308, by b .* round 0 is kept"):
             train(federation, grid, 1, learning_rate=100.0)

@@ -78,7 +78,8 @@ def test_a_strategy_names_the_folder_of_its_results(tiny):
     grid = tiny.grid()
     with tiny.shared(grid) as federation:
         strategy = CodedSum(federation, learning_rate=0.5)
-        serving(grid, lambda: strategy.start(grid, initial(), 1, ConfigRecord({"lr": 0.1})))
+        config = ConfigRecord({"lr": 0.1})
+        serving(grid, lambda: strategy.start(grid, initial(), 1, train_config=config))
         (folder,) = tiny.state_dir.glob("training-*")
         assert strategy.folder == folder
 

@@ -160,8 +160,8 @@ def test_memory_is_reset_for_the_holders_of_what_left_alone(tiny):
         assert before.any(axis=1).all()
         tiny.withdraw("b", 0)
         first = federation.commit
-        grid.tamper = lambda _site, message, reply: (  # nobody answers under the next commit
-            reply if messages.fields(message)["digest"] == first.digest else None
+        grid.tamper = lambda _site, _message, reply: (  # nobody answers under the next commit
+            reply if messages.fields(reply).get("digest") == first.digest else None
         )
         with pytest.raises(FederationError, match="nobody answered"):
             train(federation, grid, 3, **settings)

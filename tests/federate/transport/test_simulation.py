@@ -1,5 +1,6 @@
 """What a simulation's nodes do without, and what a real site never may."""
 
+import contextlib
 import pickle
 import sys
 import time
@@ -13,7 +14,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 from flwr.superlink.grid import InMemoryGrid
 
-from fedcommons.errors import ArgumentError
+from fedcommons.errors import ArgumentError, FederationError
 from fedcommons.federate.protocol import versions
 from fedcommons.federate.protocol.refusals import PeersNotPinned
 from fedcommons.federate.transport import node_config, simulation
@@ -157,6 +158,47 @@ def test_a_real_server_must_be_told_its_state_dir(tmp_path):
 
 
 # Copies of the app, in other processes and at the same time
+
+
+def divided(context):
+    """Sixty examples, divided among the sites that there are."""
+    config = context.node_config
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 4)), rng.integers(0, 3, 60)
+    mine = np.array_split(np.arange(60), config["num-partitions"])[config["partition-id"]]
+    return SiteData.from_arrays(x[mine], y[mine], np.arange(len(mine)) % 2 == 0)
+
+
+@pytest.mark.parametrize("n", [2, 4])
+def test_another_number_of_sites_than_the_exchange_had_is_explained(tmp_path, caplog, n):
+    """An app that divides its data gives each site other data: nobody can answer."""
+    config = {"copies": 1, "state-dir": str(tmp_path)}
+
+    def train(n_sites, num_rounds):
+        app = ServerApp()
+
+        @app.main()
+        def main(grid, context):
+            with contextlib.closing(share(grid, context)) as federation:
+                CodedSum(federation).start(grid, initial(), num_rounds)
+
+        client = ClientApp()
+        site = attach(client, data=divided)
+        client.train(mods=[coded(site)])(lambda message, context: gradient(site, message, context))
+        nodes = [{"partition-id": k, "num-partitions": n_sites} for k in range(n_sites)]
+        try:
+            run_embedded(app, client, nodes, config)
+        finally:
+            site.close()
+
+    train(3, 1)
+    pattern = "nobody answered" if n < 3 else "All sites say DataChanged: its data are not those"
+    with pytest.raises(FederationError, match=pattern):
+        train(n, 2)
+    assert f"the exchange was made by 3 sites, and {n} are simulated now" in caplog.text
+    assert "Run it with 3 sites, or make a new exchange with reshare = true" in caplog.text
+    assert str(tmp_path / "simulation") in caplog.text
+    train(3, 2)  # nothing is lost
 
 
 def test_a_copy_of_the_app_trains_beside_the_functions_that_know_the_original(tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import shutil
 import tempfile
 import time
@@ -16,7 +15,7 @@ from fedcommons.federate.apps.new_app import write_app
 from fedcommons.federate.apps.review import review
 from fedcommons.federate.deploy.deployment import Deployment
 from fedcommons.federate.deploy.supervisor import Process
-from fedcommons.npz import read_npz
+from fedcommons.federate.server.checkpoints import read_checkpoint
 
 SITES = tuple(f"site-{k}" for k in range(5))
 EVENTS = {  # what happens after a round
@@ -26,6 +25,7 @@ EVENTS = {  # what happens after a round
     6: [("stop", "site-4")],
     8: [("restart", "site-4")],
 }
+EVALUATE_EVERY = 2  # rounds: a message takes each site seconds
 ROUND_SECONDS, SETUP_SECONDS = 120.0, 300.0  # longer than this is a failure
 POLL = 0.3
 MARK = ".demo"  # a file in the results folder of a demo, which the next one may replace
@@ -51,6 +51,7 @@ def play(out: Path, *, rounds: int, say: Say, on_round: OnRound) -> None:
             "sites": len(SITES),
             "num-rounds": rounds,
             "deadline": 0.0,
+            "evaluate-every": EVALUATE_EVERY,
         }
         reviewed = review(app)
         for site in SITES:  # all other rules are the safe ones that hold without a file
@@ -90,10 +91,8 @@ def check_out(out: Path) -> None:
 def history(state: Path) -> list[dict[str, Any]]:
     """The rounds of training so far, from the checkpoint, which is whole at every moment."""
     path = next(state.glob("*/checkpoint.npz"), None)
-    if path is None:
-        return []
-    notes = read_npz(path, ["notes"], FederationError)["notes"]
-    return list(json.loads(notes.tobytes())["history"])
+    checkpoint = None if path is None else read_checkpoint(path)
+    return [] if checkpoint is None else [note.to_json() for note in checkpoint.history]
 
 
 class _Watch:

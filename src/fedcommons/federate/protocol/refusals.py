@@ -67,6 +67,22 @@ class ExamplesIgnored(Refusal):
     """The training function did not ask the site for the examples that it trains on."""
 
 
+class ModRefused(Refusal):
+    """A mod of the site's app does not go with `coded`, or not in the place where it is."""
+
+
+class ModelChanged(Refusal):
+    """The model is not the one that the server sent: something on the way changed it."""
+
+
+class ReplyWithoutContent(Refusal):
+    """The app's function, or a mod around it, replied with an error instead of content."""
+
+
+class NothingMeasured(Refusal):
+    """The app's evaluate function returned no metrics."""
+
+
 class AnswerRefused(Refusal):
     """An answer to a training message that must not count."""
 

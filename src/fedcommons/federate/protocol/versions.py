@@ -14,7 +14,7 @@ from fedcommons.federate.protocol.refusals import Refusal
 
 FIELD = "protocol"
 SPOKEN = {
-    3: "every question about examples has a number that is above all before it",
+    4: "every question about examples has a number that is above all before it",
 }
 CURRENT = max(SPOKEN)
 

@@ -1,4 +1,4 @@
-"""What can be done about what a site refuses, by the name of its refusal."""
+"""What to do about the refusals of a site, of which only the name arrives."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ from collections.abc import Iterable
 
 from fedcommons.federate.protocol import versions
 
+CHANGED = "not what coded made"  # an answer
+
 ADVICE = {
-    "DataChanged": "its data changed since the exchange, reshare = true takes them in",
+    "DataChanged": "its data are not those of the exchange. If they changed, reshare = true makes "
+    "an exchange of what they are now; if an app shares its data out among the sites, their number "
+    "must be that of the exchange",
     "StoreIsOlder": "its store is older than a withdrawal that it made, from a backup perhaps; "
     "its operator must withdraw those examples again",
     "LocalStepsIgnored": "its training function returns a gradient; with several local steps or "
@@ -28,11 +32,24 @@ ADVICE = {
     "`fedcommons federate status` shows at the sites; `federate recover` brings it back",
     "AppNotReviewed": "its operator has not reviewed this app: `fedcommons federate review`",
     "NotConfirmed": "it has heard of no other site under this commit for too long",
+    "ModRefused": "a mod of its app does not go with coded; the site's log says which, and why",
+    "ModelChanged": "the model that its app would get is not the one that the server sent: a mod "
+    "outside coded or evaluated changed it, or the strategy's configure_train or "
+    "configure_evaluate",
+    "ReplyWithoutContent": "its app's function, or a mod around it, replied with an error; the "
+    "site's log says more",
+    "NothingMeasured": "its evaluate function must return a MetricRecord",
+    CHANGED: "a mod outside coded changed its answer; put it behind coded, as in "
+    "mods=[coded(site), mod]",
     **versions.ADVICE,
 }
 
 
+def advice(why: str) -> str:
+    """What to add to a reason; nothing if there is nothing to say."""
+    return f": {ADVICE[why]}" if why in ADVICE else ""
+
+
 def about(reasons: Iterable[str]) -> str:
-    """Advice on each of these reasons, behind a colon; nothing if there is none."""
-    found = [f"{why}: {ADVICE[why]}" for why in dict.fromkeys(reasons) if why in ADVICE]
-    return "; " + "; ".join(found) if found else ""
+    """Advice on each of these reasons; nothing if there is none."""
+    return "".join(f"; {why}{advice(why)}" for why in dict.fromkeys(reasons) if advice(why))

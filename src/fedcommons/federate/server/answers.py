@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,17 +14,17 @@ import numpy.typing as npt
 from fedcommons import shown
 from fedcommons.checks import BoolArray
 from fedcommons.federate.protocol.commits import Commit
-from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays
+from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays, digest_of
 from fedcommons.federate.protocol.refusals import AnswerRefused, CommitUnknown
-from fedcommons.federate.protocol.withdrawals import Withdrawn
-from fedcommons.federate.server import asking, withdrawals
-from fedcommons.federate.server.advice import ADVICE
-from fedcommons.federate.server.answer_files import Row
+from fedcommons.federate.server import asking, site_metrics, withdrawals
+from fedcommons.federate.server.advice import CHANGED
+from fedcommons.federate.server.asking import Asking, Heard
 from fedcommons.federate.server.coverage import Coverage
 from fedcommons.federate.server.deadlines import Deadline
 from fedcommons.federate.server.federation import ServerFederation
 from fedcommons.federate.server.joining import Newcomers
 from fedcommons.federate.server.link import NO_ANSWER, TOO_LATE, Link, Node, Question, Reply
+from fedcommons.federate.server.round_answers import RoundAnswers
 from fedcommons.federate.server.training_folder import TrainingFolder
 from fedcommons.federate.server.withdrawals import Dismissals
 from fedcommons.federate.server.witnesses import Witnesses
@@ -34,35 +35,32 @@ logger = shown.logger(__name__)
 Parts = list[npt.NDArray[Any]]
 
 LARGEST_OWNER_SHARE = 1e6
+NOT_ASKED, LEFT_OUT = "not asked", "left out by the strategy"
 
 
 @dataclass(slots=True)
-class RoundAnswers:
-    """What came of asking the sites once, by place in the roster.
+class Asked:
+    """Sites that were asked the same at one model, and what came of it so far.
 
     Attributes:
-        rows: where each answer lies; None where there is none.
-        outcomes: what became of each site, in a word or two.
-        taken_back: what sites withdrew; those that withdrew everything are in `left`.
+        round: the number of the round.
+        seconds: how long answers are waited for.
+        asking: the questions that are out.
+        place_of: where in the roster a node's site is.
+        found: what came of it.
+        number: of the question.
     """
 
-    rows: list[Row | None]
-    outcomes: list[str]
-    taken_back: dict[int, Withdrawn] = field(default_factory=dict)
-    left: set[int] = field(default_factory=set)
-
-    @property
-    def answered(self) -> BoolArray:
-        return np.array([row is not None for row in self.rows], np.bool_)
-
-    def refuse(self, place: int, site: str, why: str) -> None:
-        self.outcomes[place] = why
-        logger.warning("%s: %s%s", site, why, f": {ADVICE[why]}" if why in ADVICE else "")
-
-    def outdated(self) -> RoundAnswers:
-        """The same without the answers: the commit that they were given under has been replaced."""
-        outcomes = ["outdated" if what == "answered" else what for what in self.outcomes]
-        return RoundAnswers([None] * len(self.rows), outcomes)
+    round: int
+    seconds: float
+    model: NamedArrays
+    task: str
+    asking: Asking
+    place_of: Mapping[Node, int]
+    found: RoundAnswers
+    common: Mapping[str, Any]  # fields of all questions
+    number: int
+    told: set[Node] = field(default_factory=set)  # the whole commit, since they lack it
 
 
 class AnswerCollector:
@@ -83,6 +81,7 @@ class AnswerCollector:
         self._witnesses = Witnesses()
         self._dismissals = Dismissals(federation)
         self.newcomers = Newcomers(federation)
+        self.evaluates: dict[str, str] = {}  # whether a site would evaluate, as it says itself
 
     @property
     def commit(self) -> Commit:
@@ -92,11 +91,14 @@ class AnswerCollector:
     def schema(self) -> ModelSchema:
         return self.folder.schema
 
-    def answers(self, model: NamedArrays, round_number: int, asked: BoolArray) -> RoundAnswers:
-        """Every site's coded answer at this model; each is put on the disk as it arrives."""
+    def answers(self, asked: Asked, replies: Iterable[Heard] | None = None) -> RoundAnswers:
+        """Every site's coded answer; each is put on the disk as it arrives.
+
+        `replies` are those of `asked.asking` as somebody handed them on.
+        """
 
         def take(found: RoundAnswers, place: int, reply: Reply) -> Parts:
-            fields = self._checked(reply, place, round_number)
+            fields = self._checked(reply, place, asked.round)
             taken_back = withdrawals.reported(fields, self.commit, place)
             if taken_back is not None:
                 found.taken_back[place] = taken_back
@@ -105,13 +107,25 @@ class AnswerCollector:
             if reply.answer is None:
                 raise AnswerRefused("malformed")
             parts = self._parts(reply.answer)
+            if fields.get("answer-digest") != digest_of(reply.answer):
+                raise AnswerRefused(CHANGED)
             self._coverage.note(place, coverage)
             self.federation.meeting.commits[self.commit.members[place].identity] = self.commit
+            self._take_metrics(found, place, reply, coverage)
             return parts
 
-        found = self._ask(model, round_number, "answer", asked, take)
+        found = self._hear(asked, replies, take)
         self._coverage.check(self.commit)
         return found
+
+    def _take_metrics(self, found: RoundAnswers, place: int, reply: Reply, coverage: float) -> None:
+        site = self.commit.members[place].site
+        self.evaluates[site] = str(reply.fields.get("evaluates", ""))
+        if reply.metrics:
+            numbers, left_out = site_metrics.checked(reply.metrics, coverage or None)
+            found.metrics[place] = numbers
+            if left_out:
+                found.metrics_left_out[place] = ", ".join(left_out)
 
     def _parts(self, answer: NamedArrays) -> Parts:
         """An answer's arrays as they are kept; refused if they are not of numbers that can be."""
@@ -133,21 +147,13 @@ class AnswerCollector:
             except Exception:  # whatever a site sends, the others' shares count
                 raise AnswerRefused("no owner share") from None
 
-        self._ask(model, 0, "owner-share", present, take)
+        self._hear(self.ask(model, 0, present, task="owner-share"), None, take)
         return shares
 
-    def _ask(
-        self,
-        model: NamedArrays,
-        round_number: int,
-        task: str,
-        asked: BoolArray,
-        take: Callable[[RoundAnswers, int, Reply], Parts | None],
-    ) -> RoundAnswers:
-        """What became of each site.
-
-        `take` gets the replies without a failure; it says what is to be kept of them, or refuses.
-        """
+    def ask(
+        self, model: NamedArrays, round_number: int, asked: BoolArray, *, task: str = "answer"
+    ) -> Asked:
+        """Ask those members that are connected; nobody is waited for yet."""
         members, meeting = self.commit.members, self.federation.meeting
         self._coverage.begin(self.commit)
         seconds = self.deadline.seconds
@@ -156,7 +162,7 @@ class AnswerCollector:
         self._dismissals.tell(self.link, seconds=seconds)
         found = RoundAnswers(
             [None] * len(members),
-            ["answered" if one else "not asked" for one in asked],
+            ["answered" if one else NOT_ASKED for one in asked],
             left={i for i, m in enumerate(members) if m.identity in meeting.withdrew},
         )
         place_of: dict[Node, int] = {}
@@ -166,19 +172,47 @@ class AnswerCollector:
                 found.outcomes[place] = "not connected"
             else:
                 place_of[node] = place
-        newcomers, number = self.newcomers.look(), self.federation.state.questions.fresh()
-        told: set[Node] = set()  # the whole commit, since they said that they lack it
+        common = {
+            "given-up": self.federation.state.given_up,
+            "round": round_number,
+            "task": task,
+            "local-steps": self.method.local_steps,
+            "batch-size": self.method.batch_size or 0,
+            "model-digest": digest_of(model),
+            **self.newcomers.look(),
+        }
+        number = self.federation.state.questions.fresh()
+        questions = {
+            node: self._question(place, model, common, number) for node, place in place_of.items()
+        }
+        sent = Asking(self.link, "train", questions, seconds=seconds)
+        for node in set(place_of) - sent.asked:  # the strategy chose others
+            found.outcomes[place_of[node]] = NOT_ASKED
+        return Asked(round_number, seconds, model, task, sent, place_of, found, common, number)
 
-        def hear(node: Node, reply: Reply, took: float) -> Question | None:
-            place = place_of[node]
-            if reply.failure == CommitUnknown.__name__ and node not in told:
-                told.add(node)
-                return self._question(
-                    place, model, round_number, number, task, newcomers, whole=True
+    def _hear(
+        self,
+        asked: Asked,
+        replies: Iterable[Heard] | None,
+        take: Callable[[RoundAnswers, int, Reply], Parts | None],
+    ) -> RoundAnswers:
+        """Take what arrives. A site that lacks the commit is asked again with all of it."""
+        found, members = asked.found, self.commit.members
+        heard: set[Node] = set()
+        rest = asked.asking.replies()  # what nobody handed on, or what comes of asking again
+        for node, reply, took in itertools.chain(rest if replies is None else replies, rest):
+            place = asked.place_of[node]
+            if reply.failure == CommitUnknown.__name__ and node not in asked.told:
+                asked.told.add(node)
+                question = self._question(
+                    place, asked.model, asked.common, asked.number, whole=True
                 )
+                asked.asking.again(node, question)
+                continue
+            heard.add(node)
             if reply.failure is not None:
-                self._note_failure(found, node, place, reply.failure, seconds)
-                return None
+                self._note_failure(found, node, place, reply.failure, asked.seconds)
+                continue
             self.deadline.note_answer(node, took)
             parts = None
             try:
@@ -189,14 +223,11 @@ class AnswerCollector:
                 found.refuse(place, members[place].site, "malformed")
             if parts is not None:  # what fails now is the server's own disk
                 found.rows[place] = self.folder.answers.put(parts)
-            return None
-
-        questions = {
-            node: self._question(place, model, round_number, number, task, newcomers)
-            for node, place in place_of.items()
-        }
-        for node in asking.ask(self.link, "train", questions, seconds=seconds, on_reply=hear):
-            self._note_failure(found, node, place_of[node], NO_ANSWER, seconds)
+        for node in sorted(asked.asking.asked - heard):
+            if node in asked.asking.silent:
+                self._note_failure(found, node, asked.place_of[node], NO_ANSWER, asked.seconds)
+            else:
+                found.outcomes[asked.place_of[node]] = LEFT_OUT
         return found
 
     def _note_failure(
@@ -222,10 +253,8 @@ class AnswerCollector:
         self,
         place: int,
         model: NamedArrays,
-        round_number: int,
+        common: Mapping[str, Any],
         number: int,
-        task: str,
-        newcomers: Mapping[str, Any],
         *,
         whole: bool = False,
     ) -> Question:
@@ -239,12 +268,7 @@ class AnswerCollector:
             "question": questions.of(who, number),
             "commit": b"" if is_known else commit.record,
             "digest": commit.digest,
-            "given-up": self.federation.state.given_up,
-            "round": round_number,
-            "task": task,
-            "local-steps": self.method.local_steps,
-            "batch-size": self.method.batch_size or 0,
-            **newcomers,
+            **common,
             **self._witnesses.for_(commit, who, number),
         }
         if whole or place not in self._coverage:  # it may not have seen this commit yet
@@ -253,7 +277,7 @@ class AnswerCollector:
             fields["receipt-examples"] = [r.examples for r in receipts]
             fields["receipt-signatures"] = [r.signature for r in receipts]
             fields["receipt-path"] = self.federation.path_to_receipts(who)
-        config = {**self.config, "server-round": round_number}
+        config = {**self.config, "server-round": common["round"]}
         return Question(fields, model=model, config=config)
 
     def _checked(self, reply: Reply, place: int, round_number: int) -> Mapping[str, Any]:

@@ -9,6 +9,9 @@ from fedcommons.federate.server.link import Kind, Link, Node, Question, Reply, T
 
 POLL_SECONDS = 0.3  # Flower's own send_and_receive polls every 3 s
 
+Heard = tuple[Node, Reply, float]
+"""A reply, the node that was asked, and the seconds that it took."""
+
 
 class OpenQuestions:
     """Questions of one kind that were sent and not answered yet."""
@@ -31,6 +34,56 @@ class OpenQuestions:
                 yield node, reply
 
 
+class Asking:
+    """Each node's question, and what arrives in time.
+
+    A reply is matched with the question that it answers, so a late one to an earlier question is
+    never looked at. Replies are not kept: they may be as large as the model. `enough`, asked with
+    the seconds that have passed, may end the waiting sooner.
+
+    Attributes:
+        silent: the nodes that have not replied.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        kind: Kind,
+        questions: Mapping[Node, Question],
+        *,
+        seconds: float,
+        enough: Callable[[float], bool] | None = None,
+    ) -> None:
+        self.seconds, self._enough = seconds, enough
+        self._start = time.monotonic()
+        self._open = OpenQuestions(link, kind)
+        self._again: dict[Node, Question] = {}
+        self._is_over = False
+        self.silent = set(questions)
+        self.asked = set(self._open.push(questions, seconds=seconds))
+
+    def again(self, node: Node, question: Question) -> None:
+        """Ask a node that has replied something else, in the time that is left."""
+        self._again[node] = question
+        self.silent.add(node)
+
+    def replies(self) -> Iterator[Heard]:
+        """What arrives until the time is over, as it arrives; it can be gone on with later."""
+        while (self._open.waiting or self._again) and not self._is_over:
+            for node, reply in self._open.pull():
+                self.silent.discard(node)
+                yield node, reply, time.monotonic() - self._start
+            passed = time.monotonic() - self._start
+            if self._again and passed < self.seconds:
+                self._open.push(self._again, seconds=self.seconds - passed)
+                self._again = {}
+                continue
+            if passed >= self.seconds or (self._enough is not None and self._enough(passed)):
+                self._is_over = True
+            elif self._open.waiting:
+                time.sleep(min(POLL_SECONDS, self.seconds - passed))
+
+
 def ask(
     link: Link,
     kind: Kind,
@@ -42,28 +95,11 @@ def ask(
 ) -> set[Node]:
     """Ask each node its question, and hand what arrives in time to `on_reply`; who did not reply.
 
-    A reply is matched with the question that it answers, so a late one to an earlier question is
-    never looked at. `on_reply` hears of each reply and the seconds it took, and may ask the same
-    node something else. Replies are not kept: they may be as large as the model. `enough`, asked
-    with the seconds that have passed, may end the waiting sooner.
+    `on_reply` hears of each reply and the seconds it took, and may ask the same node something
+    else.
     """
-    start = time.monotonic()
-    open_questions = OpenQuestions(link, kind)
-    open_questions.push(questions, seconds=seconds)
-    silent = set(questions)
-    while open_questions.waiting:
-        again: dict[Node, Question] = {}
-        for node, reply in open_questions.pull():
-            question = on_reply(node, reply, time.monotonic() - start)
-            if question is None:
-                silent.discard(node)
-            else:
-                again[node] = question
-        passed = time.monotonic() - start
-        if again and passed < seconds:
-            open_questions.push(again, seconds=seconds - passed)
-            continue
-        if not open_questions.waiting or passed >= seconds or (enough and enough(passed)):
-            break
-        time.sleep(min(POLL_SECONDS, seconds - passed))
-    return silent
+    asking = Asking(link, kind, questions, seconds=seconds, enough=enough)
+    for node, reply, took in asking.replies():
+        if (question := on_reply(node, reply, took)) is not None:
+            asking.again(node, question)
+    return asking.silent

@@ -125,3 +125,12 @@ def _find_a_commit(
     else:
         us.drop_unfinished()
         logger.info("using the exchange of epoch %d", us.commit.number)
+        n = len(us.commit.members_present)
+        if wanted.nobody_comes and n != n_sites:
+            logger.warning(
+                "the exchange was made by %d sites, and %d are simulated now: an app that divides "
+                "its data by num-partitions gives each of them other data than it had, which sites "
+                "refuse (DataChanged). Run it with %d sites, or make a new exchange with reshare = "
+                "true, or remove %s to begin anew",
+                *(n, n_sites, n, us.state.folder),
+            )

@@ -19,19 +19,34 @@ class Deadline:
     """A round's limit in seconds: always the same, or adapted to how long answers took.
 
     An adaptive one is one and a half times what nine of ten answers took in past rounds, and two
-    seconds more.
+    seconds more. Either is `at_most` so many seconds.
     """
 
-    def __init__(self, deadline: float | Literal["adaptive"]) -> None:
+    def __init__(
+        self, deadline: float | Literal["adaptive"], *, at_most: float | None = None
+    ) -> None:
         if deadline != "adaptive":
             checks.positive("deadline", deadline)
-        self.deadline = deadline
+        self.deadline, self.at_most = deadline, at_most
         self._answer_seconds: list[tuple[Node, float]] = []
         self._late: dict[Node, int] = {}  # how many deadlines in a row a node missed
+
+    def of_evaluation(self) -> Deadline:
+        """The limit of evaluations beside these rounds: adaptive, and not above a fixed one.
+
+        Sites that are slow to evaluate hold up nobody for long.
+        """
+        fixed = [self.deadline] if self.deadline != "adaptive" else []
+        limits = [float(limit) for limit in (*fixed, self.at_most) if limit is not None]
+        return Deadline("adaptive", at_most=min(limits, default=None))
 
     @property
     def seconds(self) -> float:
         """The limit of the next round."""
+        return self._seconds if self.at_most is None else min(self._seconds, self.at_most)
+
+    @property
+    def _seconds(self) -> float:
         if self.deadline != "adaptive":
             return float(self.deadline)
         if not self._answer_seconds:

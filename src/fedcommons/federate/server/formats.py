@@ -155,5 +155,12 @@ def _with_files_beside_it(saved: SavedTraining) -> SavedTraining:
     return SavedTraining(notes, arrays, rounds, answers)
 
 
+def _with_metrics_of_sites(saved: SavedTraining) -> SavedTraining:
+    """Checkpoint 2 -> 3: rounds of the history may have metrics of sites; none did before."""
+    return saved
+
+
 STATE_DIR = Format("state-dir", upgrades=(_with_a_number, _without_epochs, _with_a_chain))
-CHECKPOINT = Format("checkpoint", upgrades=(_with_moments, _with_files_beside_it))
+CHECKPOINT = Format(
+    "checkpoint", upgrades=(_with_moments, _with_files_beside_it, _with_metrics_of_sites)
+)

@@ -13,9 +13,9 @@ from typing import Any, Literal, Protocol
 from fedcommons.federate.protocol import versions
 from fedcommons.federate.protocol.model_schema import NamedArrays
 
-Kind = Literal["offer", "draw", "send", "receive", "train"]
+Kind = Literal["offer", "draw", "send", "receive", "train", "evaluate"]
 """Who are you; reveal your part of the draw; send envelopes; receive envelopes; train, which is
-also how a commit arrives."""
+also how a commit arrives; and measure a model on data of your own."""
 
 Node = int  # an address of the transport, good for one run
 Ticket = str  # names a question that was sent
@@ -35,8 +35,8 @@ class Question:
     Attributes:
         fields: by name; numbers, texts, byte strings, or lists of one of these.
         envelopes: large byte strings.
-        model: at which the site is to train.
-        config: for the app's training function, passed on as it is.
+        model: at which the site is to train, or which it is to measure.
+        config: for the app's own function, passed on as it is.
     """
 
     fields: Mapping[str, Any]
@@ -59,6 +59,8 @@ class Reply:
         fields: by name; empty if there are none.
         envelopes: large byte strings; none if they cannot be read.
         answer: a site's answer; None if there is none that can be read.
+        metrics: what the app measured, by name; empty if it is nothing.
+        source: what the transport got it from, for the transport alone.
     """
 
     sender: Node
@@ -66,6 +68,8 @@ class Reply:
     fields: Mapping[str, Any] = field(default_factory=dict)
     envelopes: Sequence[bytes] = ()
     answer: NamedArrays | None = None
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    source: Any = None
 
 
 def class_of(error: object, otherwise: str) -> str:

@@ -19,6 +19,7 @@ from fedcommons.federate.protocol.records import (
     integer_of,
 )
 from fedcommons.federate.protocol.refusals import Refusal
+from fedcommons.federate.server.advice import ADVICE
 from fedcommons.federate.server.asking import ask
 from fedcommons.federate.server.link import Link, Node, Question, Reply, Ticket
 
@@ -52,6 +53,10 @@ class Meeting:
         """The node of a site; None if it is not connected."""
         node = self._node_of.get(identity)
         return node if node in self._connected else None
+
+    def identity_of(self, node: Node) -> str:
+        """Who a node has proved to be in this run."""
+        return self._proved[node]
 
     @property
     def here(self) -> list[str]:
@@ -182,8 +187,8 @@ class Meeting:
                 why = type(error).__name__
         if why == "WrongFederation":
             self._heard.add(node)
-        if why in versions.ADVICE:
-            why = f"{why} ({versions.ADVICE[why]})"
+        if why in ADVICE:
+            why = f"{why} ({ADVICE[why]})"
         if self.refused.get(node) != why:
             logger.warning("node %s is not taken in: %s", node, why)
         self.refused[node] = why

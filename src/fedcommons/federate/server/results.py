@@ -15,6 +15,7 @@ from fedcommons.federate.protocol import durable
 from fedcommons.federate.protocol.model_schema import NamedArrays
 from fedcommons.federate.server.checkpoints import Checkpoint, read_checkpoint
 from fedcommons.federate.server.round_notes import RoundNote
+from fedcommons.federate.server.site_metrics import EXAMPLES, SiteMetrics
 from fedcommons.json_file import read_json
 from fedcommons.npz import write_npz
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:  # results can be read without what a federation needs
 
 FORMAT = "fedcommons.federation"
 VERSION = 1
+TABLES = ("rounds", "answers", "site_metrics")
 
 
 def describe(commit: Commit, settings: Settings, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -53,15 +55,26 @@ def describe(commit: Commit, settings: Settings, config: Mapping[str, Any]) -> d
 def write(
     folder: Path, about: Mapping[str, Any], history: Sequence[RoundNote], model: NamedArrays
 ) -> None:
-    """Write rounds.parquet, answers.parquet, model.npz and run.json; each whole or not at all."""
+    """Write the tables, model.npz and run.json; each whole or not at all."""
     import pyarrow  # slow to import, and needed once, at the end
     import pyarrow.parquet
 
     durable.make_folder(folder)
-    rounds, answers = tables(history)
-    for name, rows in (("rounds", rounds), ("answers", answers)):
+    schemas = {
+        "site_metrics": pyarrow.schema(
+            [
+                ("round", pyarrow.int64()),
+                *((name, pyarrow.string()) for name in ("kind", "site", "metric")),
+                ("value", pyarrow.float64()),
+                ("examples", pyarrow.float64()),
+                ("left_out", pyarrow.string()),
+            ]
+        )
+    }
+    for name, rows in zip(TABLES, tables(history), strict=True):
         sink = io.BytesIO()
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), sink)
+        table = pyarrow.Table.from_pylist(rows, schema=schemas.get(name))
+        pyarrow.parquet.write_table(table, sink)
         durable.write_file(folder / f"{name}.parquet", sink.getvalue(), "server.results")
     buffer = io.BytesIO()
     write_npz(buffer, model)
@@ -77,21 +90,59 @@ def write(
     durable.write_file(folder / "run.json", text.encode(), "server.run")
 
 
-def tables(history: Sequence[RoundNote]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The rows of rounds.parquet and of answers.parquet."""
-    names = sorted({name for note in history for name in note.metrics})
+Rows = list[dict[str, Any]]
+
+
+def tables(history: Sequence[RoundNote]) -> tuple[Rows, Rows, Rows]:
+    """The rows of rounds.parquet, answers.parquet and site_metrics.parquet."""
+    measured = [note.all_metrics for note in history]
+    names = sorted({name for metrics in measured for name in metrics})
     rounds = [
         {
             "round": note.round,
             "seconds": note.seconds,
             "answered": note.n_answered,
             "sites": len(note.sites),
-            **{name: note.metrics.get(name) for name in names},
+            **{name: metrics.get(name) for name in names},
         }
-        for note in history
+        for note, metrics in zip(history, measured, strict=True)
     ]
     answers = [{"round": note.round, **asdict(site)} for note in history for site in note.sites]
-    return rounds, answers
+    return rounds, answers, [row for note in history for row in _of_sites(note)]
+
+
+def _of_sites(note: RoundNote) -> Rows:
+    """A row for each metric of each site, and one for what of a site was left out."""
+    rows: Rows = []
+    for kind in ("training", "evaluation"):
+        found: SiteMetrics = getattr(note, kind)
+        rows += [
+            {
+                "round": note.round,
+                "kind": kind,
+                "site": site,
+                "metric": name,
+                "value": value,
+                "examples": numbers[EXAMPLES],
+                "left_out": None,
+            }
+            for site, numbers in found.by_site.items()
+            for name, value in numbers.items()
+            if name != EXAMPLES
+        ]
+        rows += [
+            {
+                "round": note.round,
+                "kind": kind,
+                "site": site,
+                "metric": None,
+                "value": None,
+                "examples": None,
+                "left_out": why,
+            }
+            for site, why in found.left_out.items()
+        ]
+    return rows
 
 
 def unfinished(folder: Path) -> Checkpoint | None:

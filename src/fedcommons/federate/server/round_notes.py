@@ -8,11 +8,14 @@ from typing import Any
 
 from fedcommons import shown
 from fedcommons.federate.protocol.model_schema import NamedArrays
+from fedcommons.federate.server.site_metrics import SiteMetrics
 
 logger = shown.logger(__name__)
 
 Evaluate = Callable[[int, NamedArrays], Mapping[str, Any] | None]
 """The app's own evaluation: (round, model) -> metrics by name."""
+
+TRAINING, SITES = "training_", "sites_"  # before the names of the sites' metrics
 
 HEARD = {"answered", "outdated", "withdrew examples"}  # whether or not the answer counts
 
@@ -35,7 +38,9 @@ class RoundNote:
         seconds: how long it took.
         commit: the order of the commit that it ended under.
         sites: those that are with the commit.
-        metrics: what the app's evaluation says of the model after it.
+        metrics: what the app's evaluation at the server says of the model after it.
+        training: what the sites measured while they trained.
+        evaluation: what the sites say of the model after it, on data of their own.
     """
 
     round: int
@@ -43,6 +48,17 @@ class RoundNote:
     commit: tuple[int, int] | None = None
     sites: tuple[SiteNote, ...] = ()
     metrics: Mapping[str, Any] = field(default_factory=dict)
+    training: SiteMetrics = field(default_factory=SiteMetrics)
+    evaluation: SiteMetrics = field(default_factory=SiteMetrics)
+
+    @property
+    def all_metrics(self) -> dict[str, Any]:
+        """One number for each metric: the sites' mean by name with a prefix, then the server's."""
+        return {
+            **{f"{TRAINING}{name}": value for name, value in self.training.pooled.items()},
+            **{f"{SITES}{name}": value for name, value in self.evaluation.pooled.items()},
+            **self.metrics,
+        }
 
     @property
     def n_answered(self) -> int:
@@ -54,6 +70,9 @@ class RoundNote:
             found |= {"seconds": self.seconds, "commit": list(self.commit)}
         found["sites"] = [asdict(site) for site in self.sites]
         found["metrics"] = dict(self.metrics)
+        for name in ("training", "evaluation"):
+            if of_sites := getattr(self, name):
+                found[name] = of_sites.to_json()
         return found
 
     @classmethod
@@ -65,6 +84,10 @@ class RoundNote:
             None if commit is None else (int(commit[0]), int(commit[1])),
             tuple(SiteNote(**site) for site in content["sites"]),
             dict(content["metrics"]),
+            *(
+                SiteMetrics.from_json(content[name]) if name in content else SiteMetrics()
+                for name in ("training", "evaluation")
+            ),
         )
 
 
@@ -87,12 +110,13 @@ def silent_rounds(note: RoundNote, before: int) -> int:
 
 
 def log_round(note: RoundNote, num_rounds: int) -> None:
-    """One line: metrics, how many answered, who did not and why, and the p of each site."""
+    """One line: metrics, how far sites differ in them, who did not answer and why, and each p."""
     metrics = "".join(
         f"{name} {value:.4f}, "
-        for name, value in note.metrics.items()
+        for name, value in note.all_metrics.items()
         if isinstance(value, float | int)
     )
+    metrics += "".join(f"{spread}, " for spread in _spread(note.evaluation))
     missing = [f"{s.site} ({s.outcome})" for s in note.sites if not s.answered]
     logger.info(
         "round %d/%d: %s%d of %d answered%s; p %s",
@@ -104,3 +128,14 @@ def log_round(note: RoundNote, num_rounds: int) -> None:
         f", not {', '.join(missing)}" if missing else "",
         " ".join(f"{s.straggler_prob:.2f}" for s in note.sites),
     )
+
+
+def _spread(found: SiteMetrics) -> list[str]:
+    """From which site's value to which other's each metric goes, where sites differ."""
+    spreads = []
+    for name in found.pooled:
+        values = [(of[name], site) for site, of in found.by_site.items() if name in of]
+        if len(values) > 1:
+            (low, lowest), (high, highest) = min(values), max(values)
+            spreads.append(f"{name} from {low:.4f} ({lowest}) to {high:.4f} ({highest})")
+    return spreads

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,14 +13,18 @@ from fedcommons.checks import BoolArray, FloatArray
 from fedcommons.errors import FederationError
 from fedcommons.estimators import ESTIMATORS
 from fedcommons.federate.protocol.commits import Commit
-from fedcommons.federate.protocol.model_schema import ModelSchema
+from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays
 from fedcommons.federate.server import estimation, withdrawals
 from fedcommons.federate.server.answer_files import AnswerFiles, Row
-from fedcommons.federate.server.answers import AnswerCollector, RoundAnswers
+from fedcommons.federate.server.answers import AnswerCollector, Asked
+from fedcommons.federate.server.asking import Heard
 from fedcommons.federate.server.code_choice import straggler_prob
 from fedcommons.federate.server.federation import ServerFederation
+from fedcommons.federate.server.hooks import Hooks
+from fedcommons.federate.server.round_answers import RoundAnswers
 from fedcommons.federate.server.round_notes import RoundNote, SiteNote
 from fedcommons.federate.server.settings import Settings
+from fedcommons.federate.server.site_metrics import Numbers
 from fedcommons.federate.server.training_state import TrainingState
 from fedcommons.optimizers import OPTIMIZERS, USUAL
 
@@ -55,15 +60,14 @@ class Rounds:
 
         Their answers are not used; but what was withdrawn, or left, is deleted.
         """
-        self._ask(state, state.round, np.array(self.commit.present))
+        self._answers(state, state.round)
 
     def warm_up(self, state: TrainingState) -> None:
         """Memory from everybody's answer, at the initial model or after a new exchange.
 
         What is remembered of those who are missing stays as it is, nothing at first.
         """
-        everybody = np.array(self.commit.present)
-        found = self._ask(state, 0, everybody)
+        found = self._answers(state, 0)
         if not found.answered.any():
             raise FederationError(
                 "no answer counts with which memory would start warm: find out why, and give the "
@@ -71,7 +75,8 @@ class Rounds:
             )
         state.memory = {**(state.memory or {}), **self._remembered(found.rows)}
         state.warmed = True
-        logger.info("memory is warm for %d of %d sites", found.answered.sum(), everybody.sum())
+        n = sum(self.commit.present)
+        logger.info("memory is warm for %d of %d sites", found.answered.sum(), n)
 
     def take_in_newcomers(self, state: TrainingState) -> bool:
         """Go on with the sites that came later and are accepted; whether there are any."""
@@ -79,19 +84,29 @@ class Rounds:
         state.come_to(self.commit, self.federation.state)
         return joined
 
-    def one(self, state: TrainingState, asked: BoolArray | None) -> RoundNote:
-        """The next round, in which these sites are asked (all by default); what is noted of it."""
+    def one(self, state: TrainingState, asked: BoolArray | None, hooks: Hooks) -> RoundNote:
+        """The next round, in which these sites are asked (all by default); what is noted of it.
+
+        Where a reply brings a withdrawal, the others' answers are of what it takes back: they are
+        dropped, and all are asked again under the next commit.
+        """
         start, t = time.monotonic(), state.round
         if asked is None:
             asked = np.ones(len(self.commit.members), np.bool_)
-        found = self._ask(state, t + 1, asked)
+        for _ in range(1 + MOST_REPEATS):
+            step = _Step(self, state, self._ask(state, t + 1, asked))
+            model, pooled = hooks.train(t + 1, step.asked.asking, step)
+            if not step.is_made:
+                raise FederationError(
+                    "aggregate_train must call the one that it overrides, which estimates from the "
+                    "coded answers"
+                )
+            if not step.is_outdated:
+                break
+        found, p, before = step.found, step.straggler_prob, state.reliability
+        state.model = self._as_handed_back(model, state.model, step.model_before)
         commit, present = self.commit, np.array(self.commit.present)
-        p = straggler_prob(self.settings, commit, state.reliability)  # of past rounds
-        # If nobody answers who was asked, the server is alone: the model stays as it is, whatever
-        # is remembered, and nothing is learnt of any site.
-        if found.answered.any():
-            self._step(state, found, p)
-        before, state.round = state.reliability, t + 1
+        state.round = t + 1
         if found.answered.any() or not (asked & present).any():
             state.reliability = before.observe(found.answered | ~present)
         for i in np.flatnonzero(state.reliability.away & ~before.away & present):
@@ -106,33 +121,61 @@ class Rounds:
             round(time.monotonic() - start, 3),
             commit.order,
             _by_site(commit, found, p),
+            training=replace(step.metrics, pooled=dict(pooled)),
         )
 
-    def _ask(self, state: TrainingState, round_number: int, asked: BoolArray) -> RoundAnswers:
-        """Answers of which none contains what was withdrawn, as far as its owner is heard.
+    def _as_handed_back(
+        self, model: NamedArrays | None, aggregated: NamedArrays, before: NamedArrays
+    ) -> NamedArrays:
+        """The model as a strategy hands it back: as it was aggregated, changed, or not moved."""
+        if model is aggregated:
+            return aggregated
+        if model is None:
+            return before
+        found = ModelSchema.of(model)
+        if found != self.schema:
+            raise FederationError(
+                "aggregate_train must return the model's arrays, got "
+                f"{found.first_difference(self.schema)}"
+            )
+        if not all(np.isfinite(x).all() for x in self.schema.trained(model)):
+            raise FederationError("aggregate_train must return a model of finite numbers")
+        return model
 
-        Where a reply brings a withdrawal, the others' answers are of what it takes back: they are
-        dropped, and all are asked again under the next commit.
-        """
+    def _ask(self, state: TrainingState, round_number: int, asked: BoolArray) -> Asked:
+        if not self.commit.n_examples:
+            raise FederationError("nothing is left to train on: all examples were withdrawn")
+        present = np.array(self.commit.present)
+        return self.collector.ask(state.model, round_number, asked & present)
+
+    def _answers(self, state: TrainingState, round_number: int) -> RoundAnswers:
+        """Everybody's answers, of which none contains what was withdrawn."""
+        everybody = np.array(self.commit.present)
         for _ in range(1 + MOST_REPEATS):
-            if not self.commit.n_examples:
-                raise FederationError("nothing is left to train on: all examples were withdrawn")
-            present = np.array(self.commit.present)
-            found = self.collector.answers(state.model, round_number, asked & present)
-            is_new = withdrawals.commit_without(self.federation, found.taken_back, found.left)
-            state.come_to(self.commit, self.federation.state)
-            if not is_new:
+            asked = self._ask(state, round_number, everybody)
+            found, is_outdated = self.taken(state, asked, None)
+            if not is_outdated:
                 break
+        return found
+
+    def taken(
+        self, state: TrainingState, asked: Asked, replies: Iterable[Heard] | None
+    ) -> tuple[RoundAnswers, bool]:
+        """The answers, as far as withdrawals among the replies leave them; whether these did."""
+        found = self.collector.answers(asked, replies)
+        is_new = withdrawals.commit_without(self.federation, found.taken_back, found.left)
+        state.come_to(self.commit, self.federation.state)
+        if is_new:
             found = found.outdated()
             self.files.sweep((state.memory or {}).values())
-        return found
+        return found, is_new
 
     def _remembered(self, rows: Sequence[Row | None]) -> dict[str, Row]:
         """By the site's identity, of rows in the order of the roster."""
         pairs = zip(self.commit.members, rows, strict=True)
         return {member.identity: row for member, row in pairs if row is not None}
 
-    def _step(self, state: TrainingState, found: RoundAnswers, p: FloatArray) -> None:
+    def step(self, state: TrainingState, found: RoundAnswers, p: FloatArray) -> None:
         """Move the model along the estimate."""
         t, members = state.round, self.commit.members
         here = np.flatnonzero(self.commit.present)
@@ -167,6 +210,33 @@ class Rounds:
             f"{self.commit.members[largest].site} (the median site's: {usual:.3g}); "
             f"the model of round {t} is kept"
         )
+
+
+class _Step:
+    """What the server makes of a round's replies, when the strategy hands them on."""
+
+    def __init__(self, rounds: Rounds, state: TrainingState, asked: Asked) -> None:
+        self._rounds, self._state, self.asked = rounds, state, asked
+        self.model_before = state.model
+        self.is_made = self.is_outdated = False
+
+    def __call__(self, replies: Iterable[Heard]) -> tuple[NamedArrays, Numbers]:
+        """Move the model along the estimate; the model, and the sites' metrics of training.
+
+        If nobody answers who was asked, the server is alone: the model stays as it is, whatever is
+        remembered, and nothing is learnt of any site.
+        """
+        if self.is_made:
+            raise FederationError("the answers of a round can be aggregated once")
+        self.is_made = True
+        rounds, state = self._rounds, self._state
+        self.found, self.is_outdated = rounds.taken(state, self.asked, replies)
+        self.straggler_prob = straggler_prob(rounds.settings, rounds.commit, state.reliability)
+        if self.found.answered.any():
+            rounds.step(state, self.found, self.straggler_prob)
+        names = {place: member.site for place, member in enumerate(rounds.commit.members)}
+        self.metrics = self.found.site_metrics(names)
+        return state.model, self.metrics.pooled
 
 
 def _by_site(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,14 @@ from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays
 from fedcommons.federate.server import code_choice, results, room, round_notes
+from fedcommons.federate.server.advice import advice
 from fedcommons.federate.server.answers import AnswerCollector
+from fedcommons.federate.server.best import Best, Watch
 from fedcommons.federate.server.checkpoints import Checkpoint
 from fedcommons.federate.server.deadlines import Deadline
+from fedcommons.federate.server.evaluation import Evaluation, Evaluator
 from fedcommons.federate.server.federation import ServerFederation
+from fedcommons.federate.server.hooks import Hooks
 from fedcommons.federate.server.link import Link
 from fedcommons.federate.server.round_notes import Evaluate, RoundNote
 from fedcommons.federate.server.rounds import Rounds
@@ -30,7 +35,8 @@ MOST_SILENT_ROUNDS = 10  # in a row, in which nobody answers
 class Training:
     """One training of a federation, as its settings have it; it goes on where it was.
 
-    `config` reaches the sites' training functions; another one is another training.
+    `config` reaches the sites' training functions; another one is another training. How it is
+    evaluated, and what of that is watched, may change while it goes on.
     """
 
     def __init__(
@@ -39,9 +45,12 @@ class Training:
         settings: Settings,
         deadline: Deadline,
         config: Mapping[str, Any],
+        evaluation: Evaluation | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self.federation, self.settings = federation, settings
         self.deadline, self.config = deadline, dict(config)
+        self.evaluation, self.watch = evaluation or Evaluation(), watch
 
     @property
     def commit(self) -> Commit:
@@ -64,10 +73,12 @@ class Training:
         *,
         evaluate: Evaluate | None = None,
         on_round: Callable[[RoundNote], None] | None = None,
+        hooks: Hooks | None = None,
     ) -> TrainingState:
         """Train up to `num_rounds` rounds in all, those of earlier runs included.
 
-        A training that goes on does so from its own model, whatever the values of `initial`.
+        A training that goes on does so from its own model, whatever the values of `initial`. It
+        ends sooner if what is watched does not get better.
         """
         num_rounds = checks.integer("num_rounds", num_rounds, low=0)
         schema = ModelSchema.of(initial)
@@ -104,37 +115,43 @@ class Training:
         if self.settings.method.warm and not state.warmed:
             rounds.warm_up(state)
             self._save(state, folder)
-        self._go_on(rounds, state, num_rounds, evaluate, on_round)
+        best = None if self.watch is None else Best(self.folder, self.watch)
+        if best is not None:  # it may have died before it was kept
+            best.consider(state.history[-1], state.model)
+        evaluator = Evaluator(
+            self.federation, link, self.evaluation, self.deadline, self.settings.seed
+        )
+        around = _Around(evaluator, evaluate, on_round, hooks or Hooks(), best)
+        self._go_on(rounds, state, num_rounds, around)
         results.write(self.folder, self._about(), state.history, state.model)
         return state
 
     def _go_on(
-        self,
-        rounds: Rounds,
-        state: TrainingState,
-        num_rounds: int,
-        evaluate: Evaluate | None,
-        on_round: Callable[[RoundNote], None] | None,
+        self, rounds: Rounds, state: TrainingState, num_rounds: int, around: _Around
     ) -> None:
         """Round after round up to `num_rounds`; an error if nobody answers for many of them."""
         silent, most_silent = 0, min(MOST_SILENT_ROUNDS, num_rounds - state.round)
         absences = code_choice.rehearsed_absences(self.settings, self.commit, num_rounds)
         for t in range(state.round, num_rounds):
-            note = rounds.one(state, None if absences is None else absences[t])
-            note = round_notes.with_metrics(note, evaluate, state.model)
+            if around.is_final(state):
+                break
+            note = rounds.one(state, None if absences is None else absences[t], around.hooks)
+            note = around.measured(note, state.model, num_rounds, rounds.collector.evaluates)
             state.history.append(note)
             if rounds.take_in_newcomers(state):
                 absences = code_choice.rehearsed_absences(self.settings, self.commit, num_rounds)
             self._save(state, rounds.collector.folder)
+            if around.best is not None:
+                around.best.consider(note, state.model)
             round_notes.log_round(note, num_rounds)
-            if on_round:
-                on_round(note)
+            if around.on_round:
+                around.on_round(note)
             silent = round_notes.silent_rounds(note, silent)
             if silent == most_silent:
                 raise FederationError(
                     f"nobody answered, {silent} times in a row, up to round {t + 1}: the model is "
                     "as it was before; give the same command again to go on, with a larger "
-                    "num_rounds if that was the last"
+                    f"num_rounds if that was the last{_why_nobody(note)}"
                 )
 
     def _begin(
@@ -173,3 +190,43 @@ class Training:
 
     def _about(self) -> dict[str, Any]:
         return results.describe(self.commit, self.settings, self.config)
+
+
+def _why_nobody(note: RoundNote) -> str:
+    """What to do about it, if all sites say the same."""
+    outcomes = {site.outcome for site in note.sites}
+    (why,) = outcomes if len(outcomes) == 1 else ("",)
+    return f". All sites say {why}{advice(why)}" if advice(why) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What happens around the rounds: how models are measured, and who hears of it."""
+
+    evaluator: Evaluator
+    evaluate: Evaluate | None
+    on_round: Callable[[RoundNote], None] | None
+    hooks: Hooks
+    best: Best | None
+
+    def measured(
+        self, note: RoundNote, model: NamedArrays, num_rounds: int, evaluates: Mapping[str, str]
+    ) -> RoundNote:
+        """The note of a round with what the sites and the server say of the model after it."""
+        if self.evaluator.evaluation.is_due(note.round, num_rounds):
+            there = [site.site for site in note.sites if site.answered]
+            found = self.evaluator.metrics(note.round, model, there, evaluates, self.hooks)
+            note = replace(note, evaluation=found)
+        return round_notes.with_metrics(note, self.evaluate, model)
+
+    def is_final(self, state: TrainingState) -> bool:
+        """Whether what is watched has not got better for long enough."""
+        best = self.best
+        if best is None or not best.is_final(state.history):
+            return False
+        logger.info(
+            "training ends after round %d: %s has not been better than %.6g, after round %d, for "
+            "%d measurements",
+            *(state.round, best.watch.metric, best.value, best.round, best.watch.patience),
+        )
+        return True

@@ -47,6 +47,11 @@ class Questions:
             )
         return number
 
+    def note_measured(self, number: int) -> None:
+        """A question about the model's metrics at this site is answered."""
+        with self._database.writing("store.answered"):
+            self._database.set("answered", str(self.check_new(number)).encode())
+
     def note(self, number: int, commit: Commit, others: Sequence[str], policy: Policy) -> None:
         """A question is answered: it is on the disk before the answer leaves.
 
@@ -78,6 +83,14 @@ def check_steps(policy: Policy, local_steps: int, batch_size: int) -> None:
     if batch_size and batch_size < policy.min_examples:
         raise BatchTooSmall(
             f"batches of {batch_size} are asked for; min-examples is {policy.min_examples}"
+        )
+
+
+def check_measured(policy: Policy, n_examples: object) -> None:
+    """Refuse to say what was measured on too few examples; apps say on how many it was."""
+    if isinstance(n_examples, int | float) and not n_examples >= policy.min_examples:
+        raise TooFewExamples(
+            f"metrics would be of {n_examples:g} examples; min-examples is {policy.min_examples}"
         )
 
 

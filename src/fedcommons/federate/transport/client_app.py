@@ -8,19 +8,29 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from flwr.app import ArrayRecord, Context, Message, RecordDict
+from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedcommons import checks
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.model_schema import NamedArrays
-from fedcommons.federate.protocol.refusals import ExamplesIgnored
+from fedcommons.federate.protocol.refusals import (
+    ExamplesIgnored,
+    NothingMeasured,
+    ReplyWithoutContent,
+)
 from fedcommons.federate.site.own_data import SiteData
+from fedcommons.federate.site.questions import check_measured
 from fedcommons.federate.site.reviewed_apps import check_app
 from fedcommons.federate.site.site import Site
 from fedcommons.federate.site.store import Store
-from fedcommons.federate.transport import messages, own_statistics
+from fedcommons.federate.transport import messages, mods, own_statistics
 from fedcommons.federate.transport.flower_arrays import arrays_of, model_of, record_of
+from fedcommons.federate.transport.flower_internals import (
+    app_mods,
+    function_mods,
+    without_app_mods,
+)
 from fedcommons.federate.transport.node_config import (
     data_from_node_config,
     peers_from_node_config,
@@ -47,24 +57,49 @@ def attach(
     """
     if n_classes is not None:
         n_classes = checks.integer("n_classes", n_classes, low=1)
-    client = SiteClient(data, n_classes, module=sys._getframe(1).f_code.co_filename)
-    for message_type, handler in (
-        (messages.OFFER, client.offer),
-        (messages.DRAW, client.draw),
-        (messages.SEND, client.send),
-        (messages.RECEIVE, client.receive),
-    ):
-        app.query(message_type.removeprefix("query."), mods=[scrubbed])(handler)
+    mods.check_outside(app_mods(app))
+    client = SiteClient(app, data, n_classes, module=sys._getframe(1).f_code.co_filename)
+    with without_app_mods(app):  # those are for the app's own functions
+        for message_type, handler in (
+            (messages.OFFER, client.offer),
+            (messages.DRAW, client.draw),
+            (messages.SEND, client.send),
+            (messages.RECEIVE, client.receive),
+        ):
+            app.query(message_type.removeprefix("query."), mods=[scrubbed])(handler)
     return client
 
 
-def coded(site: SiteClient) -> Callable[[Message, Context, Handler], Message]:
-    """The mod of a training function: commit check, coded answer, scrubbed errors."""
+Mod = Callable[[Message, Context, Handler], Message]
 
-    def answer(message: Message, context: Context, train: Handler) -> Message:
-        return scrubbed(message, context, lambda m, c: site.answer(m, c, train))
 
-    return answer
+def coded(site: SiteClient) -> Mod:
+    """The mod of a training function: commit check, coded answer, scrubbed errors.
+
+    It comes first: other mods behind it work on what the training function returns.
+    """
+    return _Coded(site)
+
+
+def evaluated(site: SiteClient) -> Mod:
+    """The mod of an evaluate function: scrubbed errors, and nothing but numbers leaves."""
+    return _Evaluated(site)
+
+
+class _Coded:
+    def __init__(self, site: SiteClient) -> None:
+        self.site = site
+
+    def __call__(self, message: Message, context: Context, train: Handler) -> Message:
+        return scrubbed(message, context, lambda m, c: self.site.answer(m, c, train))
+
+
+class _Evaluated:
+    def __init__(self, site: SiteClient) -> None:
+        self.site = site
+
+    def __call__(self, message: Message, context: Context, evaluate: Handler) -> Message:
+        return scrubbed(message, context, lambda m, c: self.site.evaluate(m, c, evaluate))
 
 
 class SiteClient:
@@ -79,19 +114,30 @@ class SiteClient:
 
     def __init__(
         self,
+        app: ClientApp,
         data: Callable[[Context], SiteData] | None,
         n_classes: int | None,
         *,
         module: str,
     ) -> None:
+        self._app: ClientApp | None = app
+        self._known_mods: dict[str, list[Callable[..., Any]] | None] = {}
         self._load, self._n_classes = data or data_from_node_config, n_classes
         self._module = module  # the file of the client app
         self._open: dict[tuple[int, str], Site] = {}
         self._requests: dict[str, SiteRequests] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy in another process opens its own stores."""
-        return {**self.__dict__, "_open": {}, "_requests": {}}
+        """A copy in another process opens its own stores, and goes by the mods that there are."""
+        mods_of = {category: self._mods_of(category) for category in ("train", "evaluate")}
+        own = {"_open": {}, "_requests": {}, "_app": None, "_known_mods": mods_of}
+        return {**self.__dict__, **own}
+
+    def _mods_of(self, category: str) -> list[Callable[..., Any]] | None:
+        """The mods around the app's function; None if it has none."""
+        if self._app is None:
+            return self._known_mods[category]
+        return function_mods(self._app, category)
 
     def site(self, context: Context) -> Site:
         """The site of this node, opened once in a process."""
@@ -175,6 +221,7 @@ class SiteClient:
     # The handlers of messages
 
     def offer(self, message: Message, context: Context) -> Message:
+        self._mods_inside()
         reply = self._requests_of(context).offer(
             messages.fields(message), node_id=context.node_id, run_id=context.run_id
         )
@@ -204,27 +251,62 @@ class SiteClient:
                 reply = app_train(message, context)
             finally:
                 del self._examples[context.node_id]
+            returned = _content_of(reply)
             if context.node_id not in self._asked_for:
                 raise ExamplesIgnored(
                     "the training function must take its examples from site.batches, "
                     "site.dataloader or site.examples"
                 )
-            if not reply.has_content():
-                raise FederationError("the training function must return content")
-            if fields["task"] == "answer" and "arrays" in reply.content.array_records:
-                own_statistics.keep(reply.content.array_records["arrays"], context.state)
-            return _returned(reply.content)
+            arrays = messages.arrays(returned)
+            mods.check_returned(inside, arrays)
+            if fields["task"] == "answer":
+                measured.update(messages.metrics(returned))
+                if "arrays" in arrays:
+                    own_statistics.keep(arrays["arrays"], context.state)
+            return _returned(arrays)
 
-        content, fields = message.content, messages.fields(message)
-        # None are sent to a site that is told that it is out.
-        given = messages.arrays(content).get("arrays", ArrayRecord())
+        content, fields, given = _taken_apart(message)
+        inside, measured = self._mods_inside(), dict[str, Any]()
+        mods.check_question(inside, str(fields.get("task", "")), messages.config(content))
         if fields.get("round") == 1:
             own_statistics.forget(context.state)
         config = content.get("config")
         reply = self._requests_of(context).answer(fields, arrays_of(given), train, config=config)
         if reply.answer is None:
             return _message(reply, message)
-        return _message(reply, message, answer=record_of(reply.answer))
+        records: dict[str, Any] = {"answer": record_of(reply.answer)}
+        if measured:
+            records[messages.METRICS] = MetricRecord(measured)
+        told = replace(reply, fields={**reply.fields, "evaluates": self._evaluates()})
+        return _message(told, message, **records)
+
+    def evaluate(self, message: Message, context: Context, app_evaluate: Handler) -> Message:
+        """What the app's own function measures of the model, with this site's own statistics."""
+        content, fields, given = _taken_apart(message)
+        reply = self._requests_of(context).evaluate(fields, arrays_of(given))
+        content["arrays"] = own_statistics.with_own(given, context.state)
+        measured = messages.metrics(_content_of(app_evaluate(message, context)))
+        if not measured:
+            raise NothingMeasured("the evaluate function must return a MetricRecord")
+        check_measured(self.site(context).policy, measured.get("num-examples"))
+        return _message(reply, message, **{messages.METRICS: MetricRecord(measured)})
+
+    def _mods_inside(self) -> list[Callable[..., Any]]:
+        """The mods behind `coded`; refused if one of these, or of those before it, cannot be."""
+        found = self._mods_of("train") or []
+        places = [k for k, mod in enumerate(found) if isinstance(mod, _Coded)]
+        if not places:
+            return []
+        mods.check_outside(found[: places[0]])
+        mods.check_inside(inside := found[places[0] + 1 :])
+        return inside
+
+    def _evaluates(self) -> str:
+        """Whether the app has an evaluate function, in a word for the server; empty if not."""
+        found = self._mods_of("evaluate")
+        if found is None:
+            return ""
+        return "yes" if any(isinstance(mod, _Evaluated) for mod in found) else "unguarded"
 
     def _requests_of(self, context: Context) -> SiteRequests:
         site = self.site(context)
@@ -238,9 +320,24 @@ def _message(reply: SiteReply, to: Message, **records: Any) -> Message:
     return Message(messages.content(reply.fields, **records), reply_to=to)
 
 
-def _returned(content: RecordDict) -> dict[str, NamedArrays]:
+def _taken_apart(message: Message) -> tuple[RecordDict, Mapping[str, Any], ArrayRecord]:
+    """A question's content, fields and model. The app sees what a Flower app is sent: no fields."""
+    content, fields = message.content, messages.fields(message)
+    content.pop(messages.FIELDS, None)
+    # No model is sent to a site that is told that it is out.
+    return content, fields, messages.arrays(content).get("arrays", ArrayRecord())
+
+
+def _content_of(reply: Message) -> RecordDict:
+    if not reply.has_content():
+        code = f"error {reply.error.code}" if reply.has_error() else "no content"
+        raise ReplyWithoutContent(f"the app's function, or a mod around it, replied with {code}")
+    return reply.content
+
+
+def _returned(arrays: Mapping[str, ArrayRecord]) -> dict[str, NamedArrays]:
     """The arrays that a training function returned, by the name of their record."""
     return {
         name: model_of(record) if name == "arrays" else arrays_of(record)
-        for name, record in messages.arrays(content).items()
+        for name, record in arrays.items()
     }

@@ -1,32 +1,55 @@
-"""`CodedSum`: coded training with the `start` of Flower's strategies."""
+"""`CodedSum`: coded training as a strategy of Flower."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Result
+from flwr.serverapp.strategy import Result, Strategy
 
+from fedcommons import checks, shown
+from fedcommons.errors import ArgumentError
 from fedcommons.federate.protocol.model_schema import NamedArrays
+from fedcommons.federate.server.best import Watch
 from fedcommons.federate.server.deadlines import Deadline
+from fedcommons.federate.server.evaluation import Evaluation
 from fedcommons.federate.server.federation import ServerFederation
 from fedcommons.federate.server.settings import Settings
 from fedcommons.federate.server.training import Training
+from fedcommons.federate.server.training_state import TrainingState
 from fedcommons.federate.transport.flower_arrays import model_of, record_of
-from fedcommons.federate.transport.flower_link import FlowerLink
+from fedcommons.federate.transport.flower_link import SERVER_LOGGER, FlowerLink, ModelRecords
+from fedcommons.federate.transport.strategy_hooks import StrategyHooks
+
+logger = shown.logger(SERVER_LOGGER.name)
 
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 
+FIXED_KEYS = "records are named arrays, config and metrics, and sites weigh by num-examples"
+OVERRIDE = "override {} instead"
+REFUSED = {  # arguments of Flower's strategies, and what to do instead
+    "fraction_train": "who is asked is what p is about; stragglers = Bernoulli(p) rehearses "
+    "absences",
+    "min_train_nodes": "share waits for sites; who is missing afterwards is made up for",
+    "min_evaluate_nodes": "those that answered are asked, fraction_evaluate of them",
+    "min_available_nodes": "share waits for sites; who is missing afterwards is made up for",
+    "weighted_by_key": FIXED_KEYS,
+    "arrayrecord_key": FIXED_KEYS,
+    "configrecord_key": FIXED_KEYS,
+    "train_metrics_aggr_fn": OVERRIDE.format("aggregate_train"),
+    "evaluate_metrics_aggr_fn": OVERRIDE.format("aggregate_evaluate"),
+}
 
-class CodedSum:
+
+class CodedSum(Strategy):
     """Trains on the coded sum of whatever arrives: the server's counterpart of `coded`.
 
-    It is called like Flower's strategies, but does not aggregate like them: the average over those
-    who answered is biased. After each round the state is on disk, and the same training goes on
-    there when it is started again, with more rounds too.
+    A strategy of Flower with a `start` of its own, which calls the strategy's methods: the average
+    over those who answered, which others take, is biased. After each round the state is on disk,
+    and the same training goes on there when it is started again, with more rounds too.
     """
 
     def __init__(
@@ -34,61 +57,172 @@ class CodedSum:
         federation: ServerFederation,
         *,
         deadline: float | Literal["adaptive"] = 60.0,
+        evaluate_every: int = 1,
+        fraction_evaluate: float = 1.0,
+        watch: str | None = None,
+        direction: str | None = None,
+        patience: int | None = None,
         **settings: Any,
     ) -> None:
         """`settings` are those of `Settings` and of `Method`.
 
-        `deadline` is a round's limit in seconds. An adaptive one is one and a half times what nine
-        of ten answers took in past rounds, and two seconds more; who misses it counts as if it had
-        taken half as long again.
+        Args:
+            deadline: a round's limit in seconds. An adaptive one is one and a half times what nine
+                of ten answers took in past rounds, and two seconds more; who misses it counts as
+                if it had taken half as long again.
+            evaluate_every: sites evaluate after every so many rounds, and after the last.
+            fraction_evaluate: of the sites that answered, this part is asked to.
+            watch: the metric, by its name in rounds.parquet (such as sites_accuracy), by which the
+                best model is kept.
+            direction: "max" if more of it is better, "min" if less is.
+            patience: training ends when so many measurements in a row were not better.
         """
+        for name in settings:
+            if name in REFUSED:
+                raise ArgumentError(f"{name} is none of CodedSum's arguments: {REFUSED[name]}")
         self.federation = federation
         self.settings = Settings.of(**settings)
         self.config: Mapping[str, Any] = {}
         self.deadline = deadline
+        self.evaluation = Evaluation(evaluate_every, fraction_evaluate)
+        self.watch = Watch.of(watch, direction, patience)
+        self._hooks: StrategyHooks | None = None
         Deadline(deadline)
 
     @property
     def folder(self) -> Path:
         """The results folder of the training that was started last."""
-        return self._training().folder
+        return Training(self.federation, self.settings, Deadline(self.deadline), self.config).folder
 
-    def _training(self) -> Training:
-        return Training(self.federation, self.settings, Deadline(self.deadline), self.config)
+    # The methods of Flower's strategies, which `start` calls. What overrides them calls them.
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """The messages to the members that are connected, with what the round asks of each.
+
+        Another `config` reaches the sites' training functions; a message that is left out means
+        that the site is not asked, and counts as missing.
+        """
+        return self._in_start("configure_train", grid).make("train", server_round, arrays, config)
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """The model after the round, moved along the estimate, and the sites' mean metrics.
+
+        Replies come as they arrive. Training goes on from what is returned; None takes the step
+        back. Where examples are withdrawn, the same round is asked again.
+        """
+        found: tuple[ArrayRecord | None, MetricRecord | None]
+        found = self._in_start("aggregate_train").aggregate("train", server_round, replies)
+        return found
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """The messages to those that answered in this round and have an evaluate function."""
+        hooks = self._in_start("configure_evaluate", grid)
+        return hooks.make("evaluate", server_round, arrays, config)
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """The sites' metrics together, each a mean weighted by num-examples."""
+        found: MetricRecord | None
+        found = self._in_start("aggregate_evaluate").aggregate("evaluate", server_round, replies)
+        return found
+
+    def summary(self) -> None:
+        """Log how it trains."""
+        method = self.settings.method
+        logger.info(
+            "CodedSum: estimator %s, code %s, learning rate %g, %d local steps of %s, server "
+            "optimizer %s, deadline %s",
+            method.estimator,
+            method.code,
+            self.settings.learning_rate,
+            method.local_steps,
+            f"{method.batch_size} examples" if method.batch_size else "all examples",
+            method.server_optimizer,
+            self.deadline if self.deadline == "adaptive" else f"{self.deadline:g} s",
+        )
 
     def start(
         self,
         grid: Grid,
         initial_arrays: ArrayRecord,
         num_rounds: int = 3,
+        timeout: float = 3600,
         train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
         evaluate_fn: EvaluateFn | None = None,
+        *,
         on_round: Callable[[dict[str, Any]], None] | None = None,
+        hooks: Strategy | None = None,
     ) -> Result:
         """Train up to `num_rounds` rounds in all; the final model, and metrics by round.
 
-        `train_config` reaches the training functions as "config"; another one is another training.
-        A training that goes on keeps its own model, whatever the values of `initial_arrays`.
-        `evaluate_fn(round, arrays)` is called on the initial model and after every round;
-        `on_round` with each round's record.
+        Args:
+            timeout: no round waits longer than so many seconds, whatever its deadline.
+            train_config: reaches the training functions as "config"; another one is another
+                training. A training that goes on keeps its own model, whatever the values of
+                `initial_arrays`.
+            evaluate_config: reaches the evaluate functions as "config".
+            evaluate_fn: called as `evaluate_fn(round, arrays)` on the initial model and after
+                every round.
+            on_round: is called with each round's record.
+            hooks: a strategy that wraps this one, whose methods are called in the place of these.
         """
+        around = hooks or self
+        if type(around).__module__.split(".")[0] == "flwr":
+            raise ArgumentError(
+                f"hooks must not be {type(around).__name__}: it is made for Flower's average"
+            )
+        models = ModelRecords()
 
         def evaluate(round_number: int, model: NamedArrays) -> Mapping[str, Any] | None:
-            return evaluate_fn(round_number, record_of(model)) if evaluate_fn else None
+            return evaluate_fn(round_number, models.of(model)) if evaluate_fn else None
 
         self.config = dict(train_config or {})
-        state = self._training().run(
-            FlowerLink(grid),
-            model_of(initial_arrays),
-            num_rounds,
-            evaluate=evaluate,
-            on_round=lambda note: on_round(note.to_json()) if on_round else None,
+        training = Training(
+            self.federation,
+            self.settings,
+            Deadline(self.deadline, at_most=checks.positive("timeout", timeout)),
+            self.config,
+            self.evaluation.with_config(evaluate_config or {}),
+            self.watch,
         )
-        return Result(
-            arrays=record_of(state.model),
-            evaluate_metrics_serverapp={
-                note.round: MetricRecord(dict(note.metrics))
-                for note in state.history
-                if note.metrics
-            },
-        )
+        self._hooks = StrategyHooks(around, grid, models)
+        link = FlowerLink(grid, self._hooks.configure)
+        around.summary()
+        try:
+            state = training.run(
+                link,
+                model_of(initial_arrays),
+                num_rounds,
+                evaluate=evaluate,
+                on_round=lambda note: on_round(note.to_json()) if on_round else None,
+                hooks=self._hooks,
+            )
+        finally:
+            self._hooks = None
+        return _result(state)
+
+    def _in_start(self, method: str, grid: Grid | None = None) -> StrategyHooks:
+        if self._hooks is None or (grid is not None and grid is not self._hooks.grid):
+            raise StrategyHooks.out_of_order(method)
+        return self._hooks
+
+
+def _result(state: TrainingState) -> Result:
+    result = Result(arrays=record_of(state.model))
+    for note in state.history:
+        for metrics, found in (
+            (note.training.pooled, result.train_metrics_clientapp),
+            (note.evaluation.pooled, result.evaluate_metrics_clientapp),
+            (note.metrics, result.evaluate_metrics_serverapp),
+        ):
+            if metrics:
+                found[note.round] = MetricRecord(dict(metrics))
+    return result

@@ -11,9 +11,11 @@ import contextlib
 import io
 import warnings
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from flwr.clientapp import ClientApp
 
 from fedcommons.errors import FederationError
 from fedcommons.federate.transport.flower_versions import does_not_fit
@@ -24,11 +26,14 @@ if TYPE_CHECKING:
 __all__ = [
     "FLOWER_LOGGER",
     "Run",
+    "app_mods",
     "as_task",
     "carried",
+    "function_mods",
     "number",
     "packed_files",
     "update_console_handler",
+    "without_app_mods",
 ]
 
 
@@ -41,6 +46,7 @@ try:
 
     _IDENTITY = (TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id)
     _EMPTY = Run.create_empty
+    _APP = (ClientApp()._mods, ClientApp()._registered_funcs)
 except (ImportError, AttributeError) as error:
     raise does_not_fit(str(error)) from error
 
@@ -84,3 +90,35 @@ def packed_files(folder: Path) -> dict[str, bytes]:
             return {name: archive.read(name) for name in names}
     except Exception as error:  # of what others wrote Flower raises anything
         raise FederationError(f"{folder} cannot be packed as a Flower app: {error}") from None
+
+
+def app_mods(app: ClientApp) -> list[Callable[..., Any]]:
+    """The mods of the app itself, which are around all of its functions."""
+    return list(app._mods)
+
+
+@contextlib.contextmanager
+def without_app_mods(app: ClientApp) -> Iterator[None]:
+    """Functions that are registered meanwhile have no mods but their own."""
+    before = app._mods
+    app._mods = []
+    try:
+        yield
+    finally:
+        app._mods = before
+
+
+def function_mods(app: ClientApp, category: str) -> list[Callable[..., Any]] | None:
+    """The mods around the app's function of this category, from the outside; None if it has none.
+
+    Those of the app itself come first. Flower wraps each mod around the next in a closure; where it
+    does so in another way, fewer are found.
+    """
+    call: Any = app._registered_funcs.get(f"{category}.default")
+    if call is None:
+        return None
+    mods = []
+    while getattr(getattr(call, "__code__", None), "co_freevars", ()) == ("_ffn", "_mod"):
+        call, mod = (cell.cell_contents for cell in call.__closure__)
+        mods.append(mod)
+    return mods

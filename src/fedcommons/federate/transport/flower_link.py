@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
@@ -23,7 +23,7 @@ from fedcommons.federate.server.link import (
     class_of,
 )
 from fedcommons.federate.transport import messages
-from fedcommons.federate.transport.flower_arrays import arrays_of, record_of
+from fedcommons.federate.transport.flower_arrays import arrays_of, model_of, record_of
 from fedcommons.federate.transport.flower_internals import FLOWER_LOGGER
 
 TYPES: Mapping[Kind, str] = {
@@ -32,16 +32,25 @@ TYPES: Mapping[Kind, str] = {
     "send": messages.SEND,
     "receive": messages.RECEIVE,
     "train": messages.TRAIN,
+    "evaluate": messages.EVALUATE,
 }
 FAILURES = {3: TOO_LATE, 5: UNAVAILABLE, 8: CRASHED}  # by Flower's error code
 PULLED_BYTES = 64 << 20  # of answers in memory at once
 
 
-class FlowerLink:
-    """Implements `server.link.Link` on a grid."""
+Configure = Callable[[Kind, Mapping[Node, Question], float], list[Message]]
+"""Makes the messages of questions that carry a model; it may leave some out."""
 
-    def __init__(self, grid: Grid) -> None:
-        self.grid = grid
+
+class FlowerLink:
+    """Implements `server.link.Link` on a grid.
+
+    What carries a model is made by `configure`, if there is one: there a strategy comes in.
+    """
+
+    def __init__(self, grid: Grid, configure: Configure | None = None) -> None:
+        self.grid, self._configure = grid, configure
+        self._configured: tuple[Kind, Any, dict[Node, RecordDict]] | None = None
         self._model_bytes: dict[Ticket, int] = {}  # of the questions that carry a model
         _log_to_flower()
 
@@ -52,21 +61,35 @@ class FlowerLink:
         self, kind: Kind, questions: Mapping[Node, Question], *, seconds: float
     ) -> Mapping[Ticket, Node]:
         """The message's ttl is the limit: a node does not begin with what nobody waits for."""
-        records = _ModelRecords()
-        sent = [
-            Message(
-                _content(question, records),
-                dst_node_id=node,
-                message_type=TYPES[kind],
-                ttl=seconds,
-            )
-            for node, question in questions.items()
-        ]
+        sent = self._messages(kind, questions, seconds)
         tickets = list(self.grid.push_messages(sent)) if sent else []
-        for ticket, question in zip(tickets, questions.values(), strict=True):
-            if question.model is not None:
-                self._model_bytes[ticket] = sum(a.nbytes for a in question.model.values())
-        return {ticket: node for ticket, node in zip(tickets, questions, strict=True) if ticket}
+        found = {}
+        for ticket, message in zip(tickets, sent, strict=True):
+            if ticket:
+                node = message.metadata.dst_node_id
+                found[ticket] = node
+                model = questions[node].model
+                if model is not None:
+                    self._model_bytes[ticket] = sum(a.nbytes for a in model.values())
+        return found
+
+    def _messages(
+        self, kind: Kind, questions: Mapping[Node, Question], seconds: float
+    ) -> list[Message]:
+        model = next((q.model for q in questions.values()), None)
+        if self._configure is None or model is None:
+            return made(kind, questions, seconds)
+        if self._configured is not None and self._configured[:2] == (kind, id(model)):
+            others = self._configured[2]
+            if all(node in others for node in questions):  # asked again: what the strategy made
+                return [
+                    _message(kind, node, {**others[node], **_fields(question)}, seconds)
+                    for node, question in questions.items()
+                ]
+        sent = self._configure(kind, questions, seconds)
+        contents = {message.metadata.dst_node_id: message.content for message in sent}
+        self._configured = (kind, id(model), contents)
+        return sent
 
     def pull(self, tickets: Collection[Ticket]) -> Iterator[tuple[Ticket, Reply]]:
         """Replies go by the message they answer: the SuperLink's own errors come from node 1.
@@ -78,7 +101,7 @@ class FlowerLink:
             messages = iter(self.grid.pull_messages(some))
             while (message := next(messages, None)) is not None:
                 self._model_bytes.pop(ticket := message.metadata.reply_to_message_id, None)
-                reply = _reply(message)
+                reply = reply_of(message)
                 del message
                 yield ticket, reply
 
@@ -95,8 +118,8 @@ class FlowerLink:
             yield some
 
 
-class _ModelRecords:
-    """The record of a model, made once for all the questions that carry the same one."""
+class ModelRecords:
+    """The record of a model, made once for all that need the same one."""
 
     def __init__(self) -> None:
         self._last: tuple[NamedArrays, ArrayRecord] | None = None
@@ -106,29 +129,57 @@ class _ModelRecords:
             self._last = (model, record_of(model))
         return self._last[1]
 
-
-def _content(question: Question, records: _ModelRecords) -> RecordDict:
-    parts: dict[str, Any] = {}
-    if question.envelopes:
-        parts[messages.ENVELOPES] = messages.bytes_record(question.envelopes)
-    if question.model is not None:
-        parts["arrays"] = records.of(question.model)
-    if question.config is not None:
-        parts["config"] = ConfigRecord(dict(question.config))
-    return messages.content(question.fields, **parts)
+    def model(self, record: ArrayRecord) -> NamedArrays:
+        """The model of a record: the very same, if it was made here."""
+        if self._last is not None and self._last[1] is record:
+            return self._last[0]
+        return model_of(record)
 
 
-def _reply(message: Message) -> Reply:
+def made(
+    kind: Kind,
+    questions: Mapping[Node, Question],
+    seconds: float,
+    **records: Any,
+) -> list[Message]:
+    """The messages of questions; `records` replace those of the questions' own."""
+    models, sent = ModelRecords(), []
+    for node, question in questions.items():
+        content: dict[str, Any] = dict(_fields(question))
+        if question.envelopes:
+            content[messages.ENVELOPES] = messages.bytes_record(question.envelopes)
+        if question.model is not None:
+            content["arrays"] = records.get("arrays") or models.of(question.model)
+        if question.config is not None:
+            content["config"] = records.get("config", ConfigRecord(dict(question.config)))
+        sent.append(_message(kind, node, content, seconds))
+    return sent
+
+
+def _message(kind: Kind, node: Node, content: Mapping[str, Any], seconds: float) -> Message:
+    record = RecordDict(dict(content))
+    return Message(record, dst_node_id=node, message_type=TYPES[kind], ttl=seconds)
+
+
+def _fields(question: Question) -> RecordDict:
+    return messages.content(question.fields)
+
+
+def reply_of(message: Message) -> Reply:
     """What a message holds, as far as it can be read: damaged arrays are none."""
     node = message.metadata.src_node_id
     if message.has_error():
-        return Reply(node, failure=_failure(message.error.code, message.error.reason or ""))
-    envelopes, answer = [], None
+        why = _failure(message.error.code, message.error.reason or "")
+        return Reply(node, failure=why, source=message)
+    envelopes, answer, metrics = [], None, {}
     with contextlib.suppress(Exception):
         envelopes = messages.bytes_of(message)
     with contextlib.suppress(Exception):
         answer = arrays_of(messages.arrays(message.content)["answer"])
-    return Reply(node, fields=messages.fields(message), envelopes=envelopes, answer=answer)
+    with contextlib.suppress(Exception):
+        metrics = messages.metrics(message.content)
+    fields = messages.fields(message)
+    return Reply(node, None, fields, envelopes, answer, metrics, source=message)
 
 
 def _failure(code: int, reason: str) -> str:

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 FIELDS = "fedcommons"
 ENVELOPES = "envelopes"
+METRICS = "metrics"
 OFFER, DRAW, SEND, RECEIVE = "query.fc_offer", "query.fc_draw", "query.fc_send", "query.fc_receive"
-TRAIN = "train"
+TRAIN, EVALUATE = "train", "evaluate"
 
 
 def content(fields: Mapping[str, Any], **records: Any) -> RecordDict:
@@ -34,6 +35,21 @@ def arrays(content: RecordDict) -> dict[str, ArrayRecord]:
     in memory until Python looks for such circles.
     """
     return {name: record for name, record in content.items() if isinstance(record, ArrayRecord)}
+
+
+def config(content: RecordDict) -> Mapping[str, Any]:
+    """What the server tells the app's own function."""
+    record = content.get("config")
+    return record if isinstance(record, ConfigRecord) else {}
+
+
+def metrics(content: RecordDict) -> dict[str, Any]:
+    """What all the records of metrics hold, by name."""
+    found: dict[str, Any] = {}
+    for record in content.values():
+        if isinstance(record, MetricRecord):
+            found |= record
+    return found
 
 
 def bytes_record(parts: Sequence[bytes]) -> ArrayRecord:

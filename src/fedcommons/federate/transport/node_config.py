@@ -8,7 +8,10 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from flwr.app import Context
 
 from fedcommons.errors import ArgumentError
@@ -76,11 +79,26 @@ def read_peers(path: Path) -> dict[str, str]:
 
 def data_from_node_config(context: Context) -> SiteData:
     """The file that the node config names under `data`."""
+    return _data_file(context, "data")
+
+
+def held_out_from_node_config(context: Context) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Inputs and labels of the file that the node config names under `held-out`.
+
+    They are for the app's evaluate function: nothing trains on them, and nothing is shared.
+    """
+    found = _data_file(context, "held-out")
+    return found.x.take(np.arange(found.n_examples)), found.y
+
+
+def _data_file(context: Context, key: str) -> SiteData:
     config = context.node_config
-    if not isinstance(config.get("data"), str):
-        raise ArgumentError('node config: data must be an .npz or .parquet file, as data="/path"')
+    if not isinstance(config.get(key), str):
+        raise ArgumentError(
+            f'node config: {key} must be an .npz or .parquet file, as {key}="/path"'
+        )
     return load_site_data(
-        str(config["data"]),
+        str(config[key]),
         spool=store_folder(context) / SPOOL,
         label=str(config.get("label-column", "label")),
         shareable=str(config.get("shareable-column", "shareable")),

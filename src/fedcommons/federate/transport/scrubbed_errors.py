@@ -61,7 +61,8 @@ def log(error: Exception, context: Context) -> None:
     elif shown is not None:
         shown.add(text)
     site = context.node_config.get("site", context.node_config.get("partition-id", "a site"))
-    logger.error("%s: %s", site, text)
+    for line in f"{site}: {text}".splitlines():  # a logged line break would be escaped
+        logger.error("%s", line)
 
 
 def _described(error: Exception) -> str:

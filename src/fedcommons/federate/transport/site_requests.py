@@ -14,8 +14,9 @@ from fedcommons.coding import CODES
 from fedcommons.federate.protocol import statements, versions
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.farewells import farewell
-from fedcommons.federate.protocol.model_schema import NamedArrays
+from fedcommons.federate.protocol.model_schema import NamedArrays, digest_of
 from fedcommons.federate.protocol.receipts import Receipt
+from fedcommons.federate.protocol.refusals import ModelChanged
 from fedcommons.federate.protocol.statements import is_under
 from fedcommons.federate.site import questions
 from fedcommons.federate.site.batch_order import batch_order
@@ -115,6 +116,7 @@ class SiteRequests:
         """
         versions.check_request(request)
         site = self.site
+        _check_model(request, model)
         record = request["commit"] or site.record_of(request.get("digest", b""))
         receipts = _receipts(site, request) if request.get("receipt-recipients") else []
         proof = Proof(receipts, list(request.get("receipt-path", ())))
@@ -162,7 +164,18 @@ class SiteRequests:
             batch_order(site, commit, fields["round"], model=model, asked=asked),
             site.policy.min_examples,
         )
-        return SiteReply(fields, answer=coded_answer.answer(model, examples, train))
+        answer = coded_answer.answer(model, examples, train)
+        return SiteReply({**fields, "answer-digest": digest_of(answer)}, answer=answer)
+
+    def evaluate(self, request: Fields, model: NamedArrays) -> SiteReply:
+        """Whether to measure this model; the metrics are the app's."""
+        versions.check_request(request)
+        self.site.check_taking_part()
+        self.site.record_of(request["digest"])
+        _check_model(request, model)
+        asked = self.site.store.questions
+        asked.note_measured(asked.check_new(request.get("question")))
+        return SiteReply({"round": int(request["round"])})
 
     def _owner_share(self, commit: Commit, model: NamedArrays, train: Train) -> float:
         """The owner's best w; where too few examples are shared, or not, one without their help."""
@@ -196,6 +209,15 @@ def _others_under(commit: Commit, me: int, request: Fields) -> list[str]:
     others.discard(commit.members[me].identity)
     said = zip(request.get("others", ()), request.get("other-statements", ()), strict=True)
     return [who for who, signature in said if who in others and is_under(who, commit, signature)]
+
+
+def _check_model(request: Fields, model: NamedArrays) -> None:
+    """Refuse a model that something changed on its way to here."""
+    if "model-digest" in request and digest_of(model) != request["model-digest"]:
+        raise ModelChanged(
+            "the model is not the one that the server sent: a mod outside coded or evaluated, or "
+            "the strategy, changed it"
+        )
 
 
 def _receipts(site: Site, request: Fields) -> list[Receipt]:

@@ -1,0 +1,58 @@
+"""What came of asking the sites once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedcommons import shown
+from fedcommons.checks import BoolArray
+from fedcommons.federate.protocol.withdrawals import Withdrawn
+from fedcommons.federate.server.advice import advice
+from fedcommons.federate.server.answer_files import Row
+from fedcommons.federate.server.site_metrics import Numbers, SiteMetrics
+
+logger = shown.logger(__name__)
+
+
+@dataclass(slots=True)
+class RoundAnswers:
+    """What came of asking the sites once, by place in the roster.
+
+    Attributes:
+        rows: where each answer lies; None where there is none.
+        outcomes: what became of each site, in a word or two.
+        metrics: what sites measured while they trained, by place.
+        metrics_left_out: what of it does not count, and why.
+        taken_back: what sites withdrew; those that withdrew everything are in `left`.
+    """
+
+    rows: list[Row | None]
+    outcomes: list[str]
+    metrics: dict[int, Numbers] = field(default_factory=dict)
+    metrics_left_out: dict[int, str] = field(default_factory=dict)
+    taken_back: dict[int, Withdrawn] = field(default_factory=dict)
+    left: set[int] = field(default_factory=set)
+
+    @property
+    def answered(self) -> BoolArray:
+        return np.array([row is not None for row in self.rows], np.bool_)
+
+    def refuse(self, place: int, site: str, why: str) -> None:
+        self.outcomes[place] = why
+        logger.warning("%s: %s%s", site, why, advice(why))
+
+    def outdated(self) -> RoundAnswers:
+        """The same without the answers: the commit that they were given under has been replaced."""
+        outcomes = ["outdated" if what == "answered" else what for what in self.outcomes]
+        return RoundAnswers([None] * len(self.rows), outcomes)
+
+    def site_metrics(self, names: Mapping[int, str]) -> SiteMetrics:
+        """The metrics of those whose answers count, by the sites' names."""
+        places = [place for place in sorted(self.metrics) if self.rows[place] is not None]
+        return SiteMetrics.of(
+            {names[place]: self.metrics[place] for place in places if self.metrics[place]},
+            {names[place]: why for place, why in sorted(self.metrics_left_out.items())},
+        )
