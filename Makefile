@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 FASHION ?= fashion-mnist.npz
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce results test check quick coverage lint types unit programs fuzz bench format clean
+.PHONY: help reproduce results test check quick coverage lint types unit programs fuzz bench lock licences format clean
 
 help: ## List the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -89,6 +89,17 @@ bench: $(FEDERATION) ## Measure speed and memory, ours and peers'
 	$(BIN)/python benchmarks/size.py --json results/benchmark-size.json
 	$(BIN)/python benchmarks/deployment.py --json results/benchmark-deployment.json
 	$(BIN)/python benchmarks/exchange.py --json results/benchmark-exchange.json
+	$(BIN)/python benchmarks/proxy.py --json results/benchmark-proxy.json
+
+# What CI installs where nothing may have been exchanged on its way. Without PyTorch, of which there
+# are several builds of one version, each with hashes of its own.
+lock: $(READY) ## Write requirements.lock: the pins of constraints.txt with their hashes
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-annotate --generate-hashes \
+		--extra flower --extra simulation --extra cluster --group dev --constraint constraints.txt \
+		--custom-compile-command "make lock" --output-file requirements.lock pyproject.toml
+
+licences: $(FEDERATION) ## Write docs/licences.md: what fedcommons depends on, under which licences
+	$(BIN)/python .ci/licences.py > docs/licences.md
 
 format: $(READY) ## Format the code and mend what the linter can
 	$(BIN)/ruff check --fix .

@@ -162,7 +162,7 @@ def test_a_deployed_site_imports_neither_scipy_nor_the_servers_side():
 def test_results_are_shown_where_no_extra_is_installed():
     code = """
 import sys
-extras = ("flwr", "cryptography", "torch", "httpx", "starlette", "uvicorn", "distributed")
+extras = ("flwr", "cryptography", "torch", "distributed")
 class Extras:
     def find_spec(self, name, path=None, target=None):
         if name in extras:

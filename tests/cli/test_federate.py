@@ -14,6 +14,7 @@ import pytest
 from fedcommons.cli.federate import app as cli
 from fedcommons.cli.federate import parse_config
 from fedcommons.errors import ArgumentError
+from fedcommons.federate.deploy import certificates
 
 FEDCOMMONS = Path(sys.executable).with_name("fedcommons")
 
@@ -170,8 +171,19 @@ def test_the_help_of_a_command_has_an_example_and_fits_on_80_columns(command):
         (("tls", "{tmp}/tls", "--host", "münchen.de"), 2, "host must be an address or a name"),
         (("node-key", "{tmp}/node.pub"), 2, "must not end in .pub"),
         (("node-key", "{tmp}/full/file/x"), 8, "cannot be written"),
-        (("proxy", "--tls", "{tmp}", "--listen", "127.0.0.1:99999"), 2, "a port up to 65535"),
-        (("proxy", "--tls", "{tmp}", "--superlink", "localhost"), 2, "superlink must be"),
+        (("tls", "{tmp}/none", "--renew"), 8, "server.pem cannot be read: No such file"),
+        (("tls", "{tmp}/none", "--check"), 8, "ca.pem cannot be read: No such file"),
+        (("tls", "{tmp}/none", "--renew", "--host", "a"), 2, "only one of --host, --renew and"),
+        (("tls", "{tmp}/none", "--within", "9"), 2, "within only has a meaning with --renew"),
+        (("tls", "{tmp}/none", "--renew", "--within", "0"), 2, "within must be an integer in"),
+        (("proxy", "{tmp}/p", "--tls", "{tmp}"), 2, "/ca.pem is missing"),
+        (("proxy", "{tmp}/p", "--tls", "{tmp}", "--listen", "127.0.0.1:99999"), 2, "up to 65535"),
+        (("proxy", "{tmp}/p", "--tls", "{tmp}", "--listen", "a;b:1"), 2, "listen must be an"),
+        (("proxy", "{tmp}/p", "--tls", "{tmp}", "--superlink", "localhost"), 2, "superlink must"),
+        (("proxy", "{tmp}/p", "--tls", "{tmp}", "--megabytes", "0"), 2, "megabytes must be an"),
+        (("trust", "{tmp}/none", "{tmp}/p"), 8, "none cannot be read: No such file"),
+        (("trust", "{tmp}/full/file", "{tmp}/p"), 8, "is no statement of a new key"),
+        (("identity", "{tmp}/none", "--rotate", "{tmp}/s"), 7, "is not a site's store"),
         (("check", "{tmp}/none.npz"), 3, "none.npz cannot be read: No such file"),
         (("check", "{tmp}/full/file"), 3, "data must be .npz or .parquet"),
         (("check", "{tmp}/nan.npz"), 3, "x must be finite, got nan in example 2"),
@@ -352,3 +364,33 @@ def test_a_review_shows_what_leaves_and_the_hash(app):
     assert found in shown
     assert json.loads(fedcommons("federate", "review", app[0], "--json"))["hash"] == found
     fedcommons("federate", "review", app[1], code=8)
+
+
+def test_a_new_key_is_written_and_pinned_by_who_gets_it(tmp_path):
+    store, peers = tmp_path / "store", tmp_path / "peers.toml"
+    old = fedcommons("federate", "identity", store).strip()
+    peers.write_text(f'[peers]\nhospital-a = "{old}"\n')
+    statement = tmp_path / "statement"
+    new = fedcommons("federate", "identity", store, "--rotate", statement).strip()
+    assert len({old, new}) == 2
+    assert fedcommons("federate", "identity", store).strip() == new
+    assert f"hospital-a is pinned: {new}" in fedcommons("federate", "trust", statement, peers)
+    assert f"pinned already: {new}" in fedcommons("federate", "trust", statement, peers)
+    other = tmp_path / "other"
+    fedcommons("federate", "identity", other)
+    said = fedcommons("federate", "trust", statement, other, code=8)
+    assert "the statement must be of a site whose key is pinned in" in said
+
+
+def test_certificates_that_expire_soon_are_warned_about(tmp_path, monkeypatch):
+    monkeypatch.setattr(certificates, "SERVER_DAYS", 20)
+    certificates.write_tls(tmp_path / "tls")
+    assert "server.pem expires in 19 days" in fedcommons(
+        "federate", "tls", tmp_path / "tls", "--check", code=8
+    )
+    said = fedcommons("federate", "proxy", tmp_path / "p", "--tls", tmp_path / "tls")
+    assert "warning" in said
+    assert "expires in 19 days" in said
+    said = fedcommons("federate", "tls", tmp_path / "tls", "--renew", "--within", 60, "--json")
+    assert json.loads(said)["replaced"]
+    fedcommons("federate", "tls", tmp_path / "tls", "--check")

@@ -24,7 +24,7 @@ from fedcommons.federate.server import results
 from fedcommons.federate.server.checkpoints import read_checkpoint
 from fedcommons.federate.server.state import ServerState
 from fedcommons.federate.site.data_files import load_site_data
-from fedcommons.federate.transport.node_config import read_peers
+from fedcommons.federate.site.peers_file import read_peers
 from fedcommons.figures import federation
 from fedcommons.placement import Placement
 from fedcommons.plan.files import read_labels, read_sites

@@ -56,7 +56,9 @@ def test_a_workflow_uses_known_actions_by_their_documented_inputs(path):
 def test_what_a_workflow_runs_exists(path):
     for command in (step["run"] for step in steps(path) if "run" in step):
         assert set(re.findall(r"\bmake ([a-z]+)", command)) <= TARGETS
-        for file in re.findall(r"(?:tests/\S+|constraints\.txt|\.ci/run)", command):
+        for file in re.findall(
+            r"(?:tests/\S+|constraints\.txt|requirements\.lock|\.ci/run)", command
+        ):
             assert (ROOT / file).exists(), file
         for marker in re.findall(r"not ([a-z]+)", command):
             markers = PROJECT["tool"]["pytest"]["ini_options"]["markers"]

@@ -157,6 +157,7 @@ app.command("demo")(federate_demo.demo)
 for command in (
     federate_site.check,
     federate_site.identity,
+    federate_site.trust,
     federate_site.status,
     federate_site.approve,
     federate_site.recover,

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from fedcommons import checks
 from fedcommons.cli import screen
 from fedcommons.cli.extras import need_flower
 from fedcommons.cli.options import AsJson
-from fedcommons.errors import ArgumentError
+from fedcommons.errors import ArgumentError, FederationError
 
 
 def tls(
@@ -19,25 +22,67 @@ def tls(
         list[str] | None,
         typer.Option(help="A name or address of the server; can be given several times."),
     ] = None,
+    renew: Annotated[
+        bool, typer.Option("--renew", help="Replace the certificate by one for the same hosts.")
+    ] = False,
+    within: Annotated[
+        int | None, typer.Option(help="With --renew: only if it has fewer days left than this.")
+    ] = None,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Say how long the certificates last, and change nothing."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Make a certificate for the server, signed by the federation's own authority.
 
     The authority is made if the folder has none. Give the sites ca.pem; keep
-    ca.key and server.key secret. The certificate is valid for localhost too,
-    and for 397 days. The same command renews it; sites need not do anything.
+    all files that end in .key secret. The certificate is valid for localhost
+    too, and for 397 days. Renew it before that; sites need not do anything.
+    --check ends with exit code 8 if a certificate has fewer than 30 days left.
 
     Example: fedcommons federate tls tls --host federation.example.org
     """
     need_flower()
-    from fedcommons.federate.deploy.certificates import write_tls
+    from fedcommons.federate.deploy import certificates
 
-    made = write_tls(folder, host or [])
-    files = {"ca": str(made.ca), "certificate": str(made.certificate), "key": str(made.key)}
+    if bool(host) + renew + check > 1:
+        raise ArgumentError("only one of --host, --renew and --check may be given")
+    if within is not None:
+        if not renew:
+            raise ArgumentError("within only has a meaning with --renew")
+        checks.integer("within", within, low=1, high=certificates.SERVER_DAYS)
+    replaced = not check
+    if renew:
+        replaced = certificates.renew_tls(folder, within_days=within)
+    elif not check:
+        certificates.write_tls(folder, host or [])
+    files = certificates.Tls(folder)
+    until = certificates.expiries(folder)
     if as_json:
-        screen.say_json(files)
+        found = {
+            "ca": str(files.ca),
+            "certificate": str(files.certificate),
+            "key": str(files.key),
+            "replaced": replaced,
+            "expires": {path.name: f"{when:%Y-%m-%d}" for path, when in until.items()},
+        }
+        screen.say_json(found)
     else:
-        screen.say(*files.values())
+        if renew and not replaced:
+            screen.say(f"nothing is renewed: more than {within} days are left")
+        screen.say(*(f"{path} is valid until {when:%Y-%m-%d}" for path, when in until.items()))
+    _warn_of_expiry(folder, is_error=check)
+
+
+def _warn_of_expiry(folder: Path, *, is_error: bool = False) -> None:
+    from fedcommons.federate.deploy.certificates import expiring
+
+    warnings = expiring(folder)
+    if is_error and warnings:
+        raise FederationError("; ".join(warnings))
+    for warning in warnings:
+        screen.say(f"fedcommons: warning: {warning}", err=True)
 
 
 def node_key(
@@ -61,6 +106,7 @@ def node_key(
 
 
 def proxy(
+    folder: Annotated[Path, typer.Argument(help="A folder for nginx alone.")],
     tls_folder: Annotated[
         Path, typer.Option("--tls", help="The folder that `federate tls` wrote.")
     ],
@@ -70,33 +116,54 @@ def proxy(
     superlink: Annotated[
         str, typer.Option(help="Address and port of the SuperLink.")
     ] = "127.0.0.1:8000",
+    at_a_time: Annotated[
+        int, typer.Option(help="Requests that one address may have at a time.")
+    ] = 64,
+    per_second: Annotated[
+        int, typer.Option(help="Requests of one address in a second, apart from bursts.")
+    ] = 100,
+    megabytes: Annotated[int, typer.Option(help="The largest request, in MB.")] = 64,
+    as_json: AsJson = False,
 ) -> None:
-    """Let SuperNodes, and nobody else, reach a SuperLink on loopback.
+    """Write the configuration of an nginx in front of a SuperLink on loopback.
 
-    Only requests to /v1/fleet/ are passed on. Whoever reaches the rest of a
-    SuperLink may run code at every site.
+    It lets SuperNodes through, and nobody else: only requests to /v1/fleet/
+    are passed on, when they are complete, and each address has its limits.
+    Whoever reaches the rest of a SuperLink may run code at every site.
 
-    Example: fedcommons federate proxy --tls /srv/federation/tls
+    Example: fedcommons federate proxy proxy --tls /srv/federation/tls
     """
     need_flower()
     from fedcommons.federate.deploy.certificates import Tls
-    from fedcommons.federate.deploy.fleet_proxy import serve
+    from fedcommons.federate.deploy.fleet_proxy import Limits, nginx_command, write_nginx
 
-    host, port = _address("listen", listen)
-    _address("superlink", superlink)
-    files = Tls(tls_folder / "ca.pem", tls_folder / "server.pem", tls_folder / "server.key")
-    missing = [str(file) for file in (files.ca, files.certificate, files.key) if not file.exists()]
-    if missing:
-        raise ArgumentError(
-            f"tls must be a folder that `federate tls` wrote, but {missing[0]} is missing"
-        )
-    serve(host, port, superlink, files)
+    _check_address("listen", listen)
+    _check_address("superlink", superlink)
+    limits = Limits(at_a_time=at_a_time, per_second=per_second, megabytes=megabytes)
+    files = Tls(tls_folder)
+    for file in (files.ca, files.certificate, files.key):
+        if not file.exists():
+            raise ArgumentError(
+                f"tls must be a folder that `federate tls` wrote, but {file} is missing"
+            )
+    path = write_nginx(folder, files, listen=listen, superlink=superlink, limits=limits)
+    _warn_of_expiry(tls_folder)
+    if as_json:
+        screen.say_json({"configuration": str(path)})
+        return
+    screen.say(path, f"Start it: {shlex.join(nginx_command(folder))}")
 
 
-def _address(name: str, text: str) -> tuple[str, int]:
+def _check_address(name: str, text: str) -> None:
+    """An address goes into a configuration, so it must be one and nothing more."""
+    from fedcommons.federate.deploy.certificates import DNS_NAME
+
     host, _, port = text.rpartition(":")
-    if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 2**16):
+    is_host = (DNS_NAME.fullmatch(host) and host[0] != "*") or re.fullmatch(
+        r"\[[0-9a-fA-F:.]+\]", host
+    )
+    if not is_host or not (port.isascii() and port.isdigit() and 0 < int(port) < 2**16):
         raise ArgumentError(
-            f"{name} must be an address and a port up to 65535, as in 0.0.0.0:9092, got {text!r}"
+            f"{name} must be an address and a port up to 65535, as in 0.0.0.0:9092 or [::]:9092, "
+            f"got {text!r}"
         )
-    return host, int(port)

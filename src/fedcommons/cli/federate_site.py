@@ -84,20 +84,65 @@ def check(
         _print_status(summary)
 
 
-def identity(folder: StoreFolder, as_json: AsJson = False) -> None:
+def identity(
+    folder: StoreFolder,
+    rotate: Annotated[
+        Path | None,
+        typer.Option(help="Make a new key, and write what the other sites need to a file."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """Print a site's public key, which the other sites pin.
 
-    A store is made if there is none.
+    A store is made if there is none. With --rotate the store gets a new key,
+    which the old one signs; the other sites pin it with `federate trust`. The
+    new key is used from the next exchange on, and the current commit is gone
+    on with under the old one. Until then --rotate writes the same again.
 
     Example: fedcommons federate identity /srv/hospital-a/store
     """
     need_flower()
-    with _opened(folder, create=True) as store:
+    from fedcommons.federate.site.rotation import rotate_identity
+
+    with _opened(folder, create=rotate is None) as store:
+        if rotate is not None:
+            rotate_identity(store, rotate)
         name = store.identity.name
     if as_json:
         screen.say_json({"identity": name})
     else:
         screen.say(name)
+
+
+def trust(
+    statement: Annotated[Path, typer.Argument(help="The file that `identity --rotate` wrote.")],
+    pinned: Annotated[
+        Path, typer.Argument(help="Your peers.toml; or the store, if its peers are first-use.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Pin the new key of a site that has replaced its key.
+
+    The statement must be signed by the key that is pinned for the site, so it
+    may come by any way. The old key stays good for what was begun under it.
+
+    Example: fedcommons federate trust hospital-b.rotated peers.toml
+    """
+    need_flower()
+    from fedcommons.federate.site.rotation import read_statement, trust_in_file, trust_in_store
+
+    rotations = read_statement(statement)
+    if pinned.is_dir():
+        with _opened(pinned) as store:
+            site = trust_in_store(store, rotations)
+    else:
+        site = trust_in_file(pinned, rotations)
+    if as_json:
+        screen.say_json({"site": site, "identity": rotations.newest})
+    elif site is None:
+        screen.say(f"pinned already: {rotations.newest}")
+    else:
+        screen.say(f"{site} is pinned: {rotations.newest}")
 
 
 def status(folder: StoreFolder, as_json: AsJson = False) -> None:

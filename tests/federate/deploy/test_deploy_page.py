@@ -16,6 +16,7 @@ from fedcommons.federate.deploy.leftovers import end_processes_of
 from fedcommons.federate.deploy.superlink import free_port, is_healthy
 from fedcommons.federate.deploy.supervisor import Process, wait_until
 from tests.federate.deploy.leftovers import is_listening, processes_that_know
+from tests.federate.deploy.proxied import need_nginx
 
 PAGE = Path(__file__).parents[3] / "docs" / "deploy.md"
 SITES = ["hospital-a", "hospital-b", "hospital-c"]
@@ -101,7 +102,7 @@ class Machines:
         ca = self.root / "srv" / "federation" / "tls" / "ca.pem"
         is_ready = {
             "flower-superlink": lambda: is_healthy(self.link_port, ca),
-            "fedcommons": lambda: is_listening(self.fleet_port),
+            "nginx": lambda: is_listening(self.fleet_port),
         }.get(name, lambda: process.has_printed("SuperNode ID:"))
         wait_until(name, lambda: is_ready() or process.exit_code() is not None, 60)
         assert process.exit_code() is None, process.output()
@@ -109,6 +110,7 @@ class Machines:
 
 @pytest.fixture
 def machines(tmp_path):
+    need_nginx()
     there = Machines(tmp_path)
     (tmp_path / "srv").mkdir()
     (tmp_path / "opt").mkdir()
@@ -186,6 +188,9 @@ def check_what_happened(printed: dict[str, str]) -> None:
     assert "going on after round 1" in server
     assert "round 2/2" in server
     assert "hospital-c left the federation" in server
+    assert "nothing is renewed: more than 60 days are left" in server
+    assert "hospital-a is pinned" in server
+    assert server.count("server.pem is valid until") == 3
     assert "round 3/3" in server
     assert "died, as asked" in server
     assert "report.html" in server
@@ -200,8 +205,16 @@ def check_what_happened(printed: dict[str, str]) -> None:
 
 def test_the_units_start_what_the_commands_start():
     """systemd's ExecStart lines are the commands of the page, with the whole path."""
-    commands = {" ".join(code.removeprefix(BACKGROUND).split()) for _, code in blocks("sh")}
-    units = [re.search(r"ExecStart=(.*?)\nRestart=", unit, re.S)[1] for _, unit in blocks("ini")]
-    assert len(units) == 3
+    commands = set()
+    for _, code in blocks("sh"):
+        whole = code.removeprefix(BACKGROUND).replace("\\\n", "")
+        commands |= {" ".join(line.split()) for line in whole.splitlines()}
+    units = [
+        command
+        for _, unit in blocks("ini")
+        for command in re.findall(r"^ExecStart=([^+].*(?:\n  .*)*)$", unit, re.M)
+    ]
+    assert len(units) == 4
     for unit in units:
-        assert " ".join(unit.removeprefix("/opt/fedcommons/bin/").split()) in commands
+        whole = " ".join(unit.replace("\\\n", "").split())
+        assert re.sub("^(/opt/fedcommons/bin|/usr/sbin)/", "", whole) in commands

@@ -22,7 +22,7 @@ def deployment():
 
 
 def test_operators_are_refused_by_the_proxy(deployment):
-    proxy, port = start_proxy(deployment)
+    _, port = start_proxy(deployment)
     deployment.operator.add_connection(
         "through-the-proxy", f"{HOST}:{port}", deployment.superlink.tls.ca
     )
@@ -34,7 +34,6 @@ def test_operators_are_refused_by_the_proxy(deployment):
         assert process.wait(60) not in (0, None)
         assert "403" in process.output()
         assert "uccessfully" not in process.output()
-    assert "refused POST '/v1/control/start-run'" in proxy.output()
 
 
 def start_supernode(deployment: Deployment, ca: Path, key: Path) -> Process:

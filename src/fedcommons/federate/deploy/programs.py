@@ -38,7 +38,8 @@ def superlink(host: str, port: int, tls: Tls, database: Path | None) -> list[str
         _program("flower-superlink"),
         *("--host", host, "--port", str(port)),
         *("--ssl-ca-certfile", str(tls.ca)),
-        *("--ssl-certfile", str(tls.certificate), "--ssl-keyfile", str(tls.key)),
+        *("--ssl-certfile", str(tls.superlink_certificate)),
+        *("--ssl-keyfile", str(tls.superlink_key)),
         "--enable-supernode-auth",
         *(("--database", str(database)) if database else ()),
     ]

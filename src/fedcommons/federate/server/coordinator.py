@@ -102,6 +102,7 @@ def _find_a_commit(
     pending = None if wanted.reshare else us.unfinished
     if pending is not None and pending.epoch.copies == wanted.copies:
         logger.info("going on with the exchange of epoch %d", pending.epoch.number)
+        us.meeting.know_as(pending.epoch.sites)
         exchange.deliver(us, link, pending, seconds=seconds)
     elif us.commit_or_none is None or wanted.reshare:
         if not is_first:
@@ -124,6 +125,7 @@ def _find_a_commit(
         )
     else:
         us.drop_unfinished()
+        us.meeting.know_as(us.commit.members)
         logger.info("using the exchange of epoch %d", us.commit.number)
         n = len(us.commit.members_present)
         if wanted.nobody_comes and n != n_sites:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from fedcommons import shown
@@ -14,11 +14,13 @@ from fedcommons.federate.protocol.farewells import farewell
 from fedcommons.federate.protocol.keys import is_signed
 from fedcommons.federate.protocol.records import (
     HIGHEST_QUESTION,
+    OnRoster,
     SignedOffer,
     digest,
     integer_of,
 )
 from fedcommons.federate.protocol.refusals import Refusal
+from fedcommons.federate.protocol.rotations import Rotations
 from fedcommons.federate.server.advice import ADVICE
 from fedcommons.federate.server.asking import ask
 from fedcommons.federate.server.link import Link, Node, Question, Reply, Ticket
@@ -41,12 +43,14 @@ class Meeting:
         self.offers: dict[str, SignedOffer] = {}  # by identity, as all that follow
         self.commits: dict[str, Commit] = {}  # the commits that sites say they have applied
         self.answered: dict[str, int] = {}  # the number of the last question that each answered
-        self.withdrew: set[str] = set()  # sites that took everything back
+        self.withdrew: set[str] = set()  # all keys of sites that took everything back
+        self._left: set[str] = set()  # each of them once
         self.refused: dict[Node, str] = {}  # why a node is not taken in
         self._node_of: dict[str, Node] = {}
         self._proved: dict[Node, str] = {}  # who a node has proved to be in this run
         self._connected: set[Node] = set()
         self._heard: set[Node] = set()
+        self._rotations: dict[str, Rotations] = {}  # the keys of sites that replaced theirs
         self._asked: dict[Ticket, tuple[Node, float]] = {}  # and when the question is dropped
 
     def node(self, identity: str) -> Node | None:
@@ -66,7 +70,7 @@ class Meeting:
     @property
     def n_heard(self) -> int:
         """How many sites are connected or withdrew everything: nobody waits for those."""
-        return len(self.here) + len(self.withdrew)
+        return len(self.here) + len(self._left)
 
     # Asking
 
@@ -153,6 +157,7 @@ class Meeting:
         """Begin again: nobody is there until it has answered again."""
         self._heard.clear()
         self._node_of.clear()
+        self._rotations.clear()
 
     def _question(
         self, with_key: bool, unless_committed: bool = False, node: Node | None = None
@@ -196,11 +201,8 @@ class Meeting:
     def _take(self, node: Node, reply: Mapping[str, Any]) -> None:
         versions.check_offer(reply)
         if "withdrew" in reply:
-            identity = reply["withdrew"]
-            content = farewell(self.federation, node, self.run_id)
-            if not is_signed(bytes.fromhex(identity), "withdrew", content, reply["signature"]):
-                raise Refusal("the farewell is not signed by the key that it names")
-            self.withdrew.add(identity)
+            self.withdrew |= self._who_withdrew(node, reply)
+            self._left.add(reply["withdrew"])
             return
         signed = SignedOffer(reply["offer"], reply["signature"])
         offer = signed.checked()
@@ -209,12 +211,57 @@ class Meeting:
         if offer.n_shareable * offer.row_bytes > MOST_BYTES:
             raise Refusal("the offer claims more than a site can have")
         answered = integer_of(reply["answered"], "answered", high=HIGHEST_QUESTION)
+        rotations = self._rotations_of(signed, reply) if "rotations" in reply else None
         commit = self._commit_of(reply["commit"], offer.commit)
         if commit is not None and commit.index(offer.identity) is not None:
             self.commits[offer.identity] = commit
         self._node_of[offer.identity], self._proved[node] = node, offer.identity
         self.offers[offer.identity] = signed
         self.answered[offer.identity] = answered
+        if rotations is not None:
+            self._rotations[offer.identity] = rotations
+            if self.committed is not None:
+                self.know_as(self.committed.members)
+
+    @staticmethod
+    def _rotations_of(offer: SignedOffer, reply: Mapping[str, Any]) -> Rotations:
+        """The other keys of a site; the newest one must have signed the offer too."""
+        rotations = Rotations.decode(reply["rotations"])
+        newest, signature = bytes.fromhex(rotations.newest), reply["successor-signature"]
+        if offer.checked().identity not in rotations.keys or not is_signed(
+            newest, "successor", offer.content, signature
+        ):
+            raise Refusal("the offer is not signed by the newest key of its site")
+        return rotations
+
+    def _who_withdrew(self, node: Node, reply: Mapping[str, Any]) -> set[str]:
+        """The key of a site that took everything back, and those that it had before."""
+        content = farewell(self.federation, node, self.run_id)
+        signed = {reply["withdrew"]: reply["signature"]}
+        signed |= zip(reply.get("withdrew-also", ()), reply.get("also-signed", ()), strict=True)
+        for identity, signature in signed.items():
+            if not is_signed(bytes.fromhex(identity), "withdrew", content, signature):
+                raise Refusal("the farewell is not signed by the keys that it names")
+        return set(signed)
+
+    def know_as(self, roster: Iterable[OnRoster]) -> None:
+        """Know sites that replaced their keys by those that a roster lists.
+
+        A site says who it is by the key of what it is under. The server may be further, or has to
+        go back; both keys have signed that they are the same site's.
+        """
+        listed = {site.identity for site in roster}
+        for known in set(self._rotations) - listed:
+            rotations = self._rotations[known]
+            new = next((key for key in reversed(rotations.keys) if key in listed), None)
+            if new is None or known not in self._node_of:
+                continue
+            node = self._node_of[new] = self._node_of.pop(known)
+            self._proved[node] = new
+            self.offers[new] = self.offers.pop(known)
+            self.answered[new] = self.answered.pop(known)
+            self._rotations[new] = self._rotations.pop(known)
+            self.commits.pop(known, None)
 
     def _commit_of(self, record: bytes, signed_digest: str) -> Commit | None:
         """The commit that a site has applied, if it is the one that its offer names."""

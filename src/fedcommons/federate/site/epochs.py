@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping
 
 from fedcommons.federate.site.database import Database
+from fedcommons.federate.site.decoded import decoded_epoch
 from fedcommons.federate.site.keyring import Keyring
 
 
@@ -25,6 +26,15 @@ class Epochs:
     def record(self, digest: bytes) -> bytes:
         """The record of the epoch with this digest; empty if the site did not take part in it."""
         return {known: record for _, known, record in self._all()}.get(digest, b"")
+
+    def lists(self, identity: str) -> bool:
+        """Whether a site had this key in an epoch that is still remembered."""
+        return any(
+            offer.identity == identity
+            for _, _, record in self._all()
+            if record
+            for offer in decoded_epoch(record).sites
+        )
 
     def between(self, after: int, up_to: int) -> dict[bytes, tuple[int, bytes]]:
         """The epochs with numbers in (after, up_to]: (number, record) by digest."""

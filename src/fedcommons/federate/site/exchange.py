@@ -66,19 +66,22 @@ class Exchange:
         own = self._store.commit_record()[1]
         # A site that is under no commit may be taken in with what it has now.
         if with_key or not own or self._store.manifests.newest() is None:
-            self._store.withdrawals.check_all_remembered(own, committed, self.site.identity_name)
+            names = [identity.name for identity in self._store.keyring.identities]
+            self._store.withdrawals.check_all_remembered(own, committed, names)
             self._rows.number()
         manifest, value = self._rows.newest(), secrets.token_bytes(VALUE)
         if self.site.is_simulated and seed is not None:
             value = repeatable_value(seed, self.site.name)
+        # A new exchange is made under the newest key, and what was begun is gone on with.
+        identity = self._store.identity if with_key else self.site.begun_as
         return Offer(
             federation=federation,
             site=self.site.name,
-            identity=self.site.identity_name,
+            identity=identity.name,
             node_id=node_id,
             run_id=run_id,
             key=self._store.keyring.fresh_key(value).hex() if with_key else "",
-            promise=promise(self.site.identity_name, value) if with_key else "",
+            promise=promise(identity.name, value) if with_key else "",
             n_examples=len(manifest.rows),
             n_shareable=len(manifest.share_rows),
             row_bytes=self.site.data.form.row_bytes,
@@ -87,7 +90,7 @@ class Exchange:
             manifest=manifest.digest.hex(),
             highest_epoch=self._store.epochs.highest()[0],
             commit=self._store.commit_record()[0].hex(),
-        ).signed(self._store.identity)
+        ).signed(identity)
 
     def reveal(self, record: bytes) -> bytes:
         """The value that this site promised for the draw, once it knows who takes part in it.
@@ -133,8 +136,9 @@ class Exchange:
         """
         self.site.check_taking_part()
         self.site.check_federation(epoch.federation)
-        self.site.check_peers({site.site: site.identity for site in epoch.sites}, taking_part=True)
-        me = epoch.index(self.site.identity_name)
+        peers = {site.site: site.identity for site in epoch.sites}
+        self.site.check_peers(peers, taking_part=True, epoch=epoch.digest)
+        me = epoch.index(self.site.identity_in(epoch.sites).name)
         mine, number = epoch.sites[me], self._store.epochs.highest()[0]
         committed = self._store.commit_record()[1]
         if not number <= epoch.number <= number + MOST_AHEAD:
@@ -158,7 +162,8 @@ class Exchange:
         Recipients are places in the roster.
         """
         epoch = self._enter(record)
-        me = epoch.index(self.site.identity_name)
+        identity = self.site.identity_in(epoch.sites)
+        me = epoch.index(identity.name)
         mine = epoch.sites[me]
         shareable = self._rows.shareable(self._rows.checked(bytes.fromhex(mine.manifest)))
         total = chunks.n_chunks(mine, epoch.copies)
@@ -175,7 +180,7 @@ class Exchange:
                 continue
             to = epoch.sites[recipient]
             try:
-                sealed = chunks.seal(theirs, epoch, self._store.identity, to, chunk, total)
+                sealed = chunks.seal(theirs, epoch, identity, to, chunk, total)
             except EnvelopeRefused:  # the others get theirs
                 logger.warning(
                     "the key of site %s cannot be used for sealing: nothing is sent to it", to.site
@@ -195,7 +200,7 @@ class Exchange:
         for which reason.
         """
         epoch = self._enter(record)
-        me = epoch.index(self.site.identity_name)
+        me = epoch.index(self.site.identity_in(epoch.sites).name)
         key = self._store.keyring.private_key(bytes.fromhex(epoch.sites[me].key))
         if key is None:
             raise EpochRefused("the epoch's key is destroyed")
@@ -237,6 +242,6 @@ class Exchange:
         n = n_assigned(epoch.draw, sender, me)
         if self._store.received.n_examples(epoch.digest, name) != n:
             return None
-        content = receipt_content(epoch.digest, name, self.site.identity_name, n)
-        signature = self._store.identity.sign("receipt", content)
-        return Receipt(name, self.site.identity_name, n, signature)
+        own = self.site.identity_in(epoch.sites)
+        content = receipt_content(epoch.digest, name, own.name, n)
+        return Receipt(name, own.name, n, own.sign("receipt", content))

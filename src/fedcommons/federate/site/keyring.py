@@ -1,4 +1,9 @@
-"""The keys in a store: the site's identity, its keys for epochs, and the keys of its peers."""
+"""The keys in a store: the site's identities, its keys for epochs, and the keys of its peers.
+
+A site may replace its identity. The store keeps all that it had: a commit or an epoch is gone on
+with under the key that it lists, and new exchanges are made under the newest. The first one is also
+what fingerprints are keyed with, so that rows and withdrawals stay known.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +15,7 @@ from fedcommons.federate.protocol.refusals import DrawRefused
 from fedcommons.federate.site.database import Database
 
 MOST_KEYS = 8  # kept for epochs that may still begin
+REPLACED = "replaced key "  # with the key: a name in the store
 
 
 class Keyring:
@@ -19,21 +25,36 @@ class Keyring:
         self._database = database
 
     @property
-    def identity(self) -> keys.Identity:
+    def identities(self) -> list[keys.Identity]:
+        """All that the site has had, the one that it has now last."""
         private = self._database.get("identity")
         if private is None:
             raise StoreError(f"store {self._database.folder} has lost its identity")
-        return keys.Identity(private)
+        found: list[keys.Identity] = []
+        while private is not None:
+            found.append(keys.Identity(private))
+            private = self._database.get(f"identity {len(found) + 1}")
+        return found
+
+    @property
+    def identity(self) -> keys.Identity:
+        return self.identities[-1]
 
     @property
     def fingerprint_key(self) -> bytes:
         """The key of the fingerprints of this site's examples."""
-        return self.identity.secret("fingerprints")
+        return self.identities[0].secret("fingerprints")
+
+    def rotate(self) -> None:
+        """Make a new identity, for the next exchange and all that follow."""
+        with self._database.writing("store.rotated"):
+            n = len(self.identities)
+            self._database.set(f"identity {n + 1}", keys.Identity.create().private)
 
     @property
     def batch_secret(self) -> bytes:
         """What the order of this site's batches is mixed with."""
-        return self.identity.secret("batches")
+        return self.identities[0].secret("batches")
 
     # Epoch keys
 
@@ -78,6 +99,21 @@ class Keyring:
     def trusted_peers(self) -> dict[str, str]:
         """The keys that sites had in the epochs this site took part in: site -> identity."""
         return dict(self._database.rows("peers"))
+
+    def replaced_peers(self) -> dict[str, str]:
+        """Keys that sites had before the ones that are trusted now: identity -> site."""
+        return {
+            name.removeprefix(REPLACED): site.decode()
+            for name, site in self._database.rows("about")
+            if name.startswith(REPLACED)
+        }
+
+    def replace_peer(self, site: str, identity: str, replaced: Iterable[str]) -> None:
+        """Trust another key of a site from now on; the ones that it replaces are remembered."""
+        with self._database.writing("store.trusted"):
+            self._database.put("peers", site, identity)
+            for old in replaced:
+                self._database.set(f"{REPLACED}{old}", site.encode())
 
     def trust(self, peers: Mapping[str, str]) -> None:
         """Remember the keys of sites that were not known, inside a transaction."""

@@ -6,7 +6,7 @@ Nothing here knows of Flower: records and bytes go in and out. Whatever is not r
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from fedcommons.errors import StoreError
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.packing import SharedExamples
 from fedcommons.federate.protocol.receipts import Receipt
+from fedcommons.federate.protocol.records import LARGEST
 from fedcommons.federate.protocol.refusals import CommitRefused, CommitUnknown, Refusal
 from fedcommons.federate.protocol.withdrawals import Withdrawn
 from fedcommons.federate.site.decoded import decoded_commit, decoded_epoch
@@ -46,8 +47,9 @@ class Site(Participant):
         name: str,
         peers: Mapping[str, str] | None,
         policy: Policy,
+        replaced: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(store, data, name, peers, policy)
+        super().__init__(store, data, name, peers, policy, replaced)
         self._holdings: tuple[bytes, Holdings] | None = None
 
     @property
@@ -66,11 +68,12 @@ class Site(Participant):
         commit = decoded_commit(record)
         current_record = self.store.commit_record()[1]
         current = decoded_commit(current_record) if current_record else None
-        me = commit.index(self.identity_name)
+        me = commit.index(self.identity_in(commit.members).name)
         if record != current_record:
             self.check_federation(commit.federation)
             present = {m.site: m.identity for m in commit.members_present}
-            self.check_peers(present, taking_part=me is not None)
+            epoch = bytes.fromhex(commit.epoch)
+            self.check_peers(present, taking_part=me is not None, epoch=epoch)
             if self.store.recovery.is_to(commit):  # the operator says that it is the right one
                 if me is not None:
                     check_still_here(self.store, commit, me)
@@ -79,7 +82,8 @@ class Site(Participant):
                 if me is not None:
                     check_deliveries(self.store, commit, me, current, proof or Proof())
             # Before this site's own data are checked: what others withdrew must go in any case.
-            self.store.apply(commit, me, senders_who_withdrew(commit, current))
+            withdrew = senders_who_withdrew(commit, current)
+            self.store.apply(commit, me, withdrew | self._later_keys(withdrew, commit))
         self.store.give_up(commit.number, given_up, self._keys_of(commit.number, given_up))
         if me is None:
             raise CommitRefused("the site is no member any more")
@@ -104,16 +108,29 @@ class Site(Participant):
             bytes.fromhex(offer.key)
             for epoch in epochs
             for offer in epoch.sites
-            if offer.identity == self.identity_name
+            if offer.identity == self.identity_in(epoch.sites).name
         ]
+
+    def _later_keys(self, identities: Set[str], commit: Commit) -> set[str]:
+        """The keys that members of a commit have in later epochs: they may have replaced theirs."""
+        names = {member.site for member in commit.members if member.identity in identities}
+        later = self.store.epochs.between(commit.number, LARGEST).values()
+        return {
+            offer.identity
+            for _, record in later
+            if record and names
+            for offer in decoded_epoch(record).sites
+            if offer.site in names
+        }
 
     def note_receipts(self, commit: Commit, receipts: Sequence[Receipt]) -> None:
         """Keep the validly signed receipts for what this site sent; ignore others."""
         members = {member.identity for member in commit.members}
+        own = self.identity_in(commit.members).name
         good = [
             (r.recipient, r.examples, r.signature)
             for r in receipts
-            if r.sender == self.identity_name
+            if r.sender == own
             and r.recipient in members
             and r.is_signed_under(bytes.fromhex(commit.epoch))
         ]
@@ -126,7 +143,7 @@ class Site(Participant):
 
     def place(self, commit: Commit) -> int:
         """This site's place in the roster of a commit; refused if it has none."""
-        me = commit.index(self.identity_name)
+        me = commit.index(self.identity_in(commit.members).name)
         if me is None:
             raise CommitRefused("the site is no member")
         return me

@@ -72,4 +72,11 @@ def ledger_of(store: Store) -> list[dict[str, Any]]:
 
 
 def _names(store: Store) -> dict[str, str]:
-    return {identity: site for site, identity in store.keyring.trusted_peers().items()}
+    """The names of peers by their keys, also by those that they replaced."""
+    record = store.commit_record()[1]
+    members = Commit.decode(record).members if record else ()
+    return {
+        **store.keyring.replaced_peers(),
+        **{identity: site for site, identity in store.keyring.trusted_peers().items()},
+        **{member.identity: member.site for member in members},
+    }

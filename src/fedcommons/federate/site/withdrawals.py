@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 
 import numpy as np
 
@@ -168,18 +168,23 @@ class Withdrawals:
             self.note_forgotten_in(commit.record)  # also if others go on without this site
             raise StoreIsOlder("the store does not know of all that the site withdrew")
 
-    def check_all_remembered(self, own: bytes, committed: bytes, identity: str) -> None:
+    def check_all_remembered(self, own: bytes, committed: bytes, identities: Sequence[str]) -> None:
         """Raise if any commit lists withdrawals of this site that its store does not know.
 
         The records are those of the commit that the site is under and of the server's; empty if
-        there is none.
+        there is none. The site may be listed under any of its `identities`.
         """
+
+        def place(commit: Commit) -> int | None:
+            places = (commit.index(identity) for identity in identities)
+            return next((place for place in places if place is not None), None)
+
         under = decoded_commit(own) if own else None
-        settled = under.number if under and under.index(identity) is not None else 0
+        settled = under.number if under and place(under) is not None else 0
         for record in dict.fromkeys((own, self.forgotten_in, committed)):
             # Withdrawals from an earlier exchange were checked when the later one was made.
             if record and (commit := decoded_commit(record)).number >= settled:
-                self.check_remembered(commit, commit.index(identity))
+                self.check_remembered(commit, place(commit))
         self.note_forgotten_in(b"")
 
 

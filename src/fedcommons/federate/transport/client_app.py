@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
@@ -125,7 +126,7 @@ class SiteClient:
         self._load, self._n_classes = data or data_from_node_config, n_classes
         self._module = module  # the file of the client app
         self._open: dict[tuple[int, str], Site] = {}
-        self._requests: dict[str, SiteRequests] = {}
+        self._requests: dict[Path, SiteRequests] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy in another process opens its own stores, and goes by the mods that there are."""
@@ -147,12 +148,13 @@ class SiteClient:
             policy = policy_of(context)
             check_app(policy, self._module)
             store = Store(folder, create=True)
-            name = site_name(context, store.identity.name)
-            peers = peers_from_node_config(context)
+            name = site_name(context, store.keyring.identities[0].name)
+            pinned = peers_from_node_config(context)
             # Who withdrew everything may have removed it too, and still takes its leave.
             data = SiteData.none() if store.withdrawals.everything else self._load(context)
             data = replace(data, n_classes=self._n_classes)
-            self._open[known] = Site(store, data, name, peers, policy)
+            keys, replaced = (pinned.keys, pinned.replaced) if pinned else (None, None)
+            self._open[known] = Site(store, data, name, keys, policy, replaced)
         return self._open[known]
 
     def close(self) -> None:
@@ -310,9 +312,9 @@ class SiteClient:
 
     def _requests_of(self, context: Context) -> SiteRequests:
         site = self.site(context)
-        known = self._requests.get(site.identity_name)
+        known = self._requests.get(site.store.folder)
         if known is None or known.site is not site:
-            known = self._requests[site.identity_name] = SiteRequests(site)
+            known = self._requests[site.store.folder] = SiteRequests(site)
         return known
 
 

@@ -5,8 +5,6 @@ Paths at a site come from here alone, never from the server; in a simulation the
 
 from __future__ import annotations
 
-import re
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +14,10 @@ from flwr.app import Context
 
 from fedcommons.errors import ArgumentError
 from fedcommons.federate.protocol.records import NAME
-from fedcommons.federate.protocol.refusals import MalformedRecord, PeersNotPinned
+from fedcommons.federate.protocol.refusals import PeersNotPinned
 from fedcommons.federate.site.data_files import load_site_data
 from fedcommons.federate.site.own_data import SiteData
+from fedcommons.federate.site.peers_file import PinnedKeys, read_peers
 from fedcommons.federate.site.policy import SIMULATED, Policy, read_policy
 from fedcommons.federate.site.spool import SPOOL
 from fedcommons.federate.transport import simulation
@@ -46,7 +45,7 @@ def site_name(context: Context, identity: str) -> str:
     return name
 
 
-def peers_from_node_config(context: Context) -> dict[str, str] | None:
+def peers_from_node_config(context: Context) -> PinnedKeys | None:
     """The pinned keys of the peers; None where the first use of a name is trusted."""
     source = context.node_config.get("peers")
     if source == FIRST_USE or simulation.is_simulated(context):
@@ -61,20 +60,6 @@ def policy_of(context: Context) -> Policy:
     return read_policy(
         store_folder(context), SIMULATED if simulation.is_in_simulation(context) else None
     )
-
-
-def read_peers(path: Path) -> dict[str, str]:
-    """A TOML file with the table [peers]: name = "public key in hexadecimal"."""
-    try:
-        peers = tomllib.loads(path.read_text(encoding="utf-8"))["peers"]
-    except (OSError, ValueError, KeyError) as error:
-        raise PeersNotPinned(f"peers {path} cannot be read: {type(error).__name__}") from None
-    if not isinstance(peers, dict):
-        raise MalformedRecord(f"peers {path} must map names to keys")
-    for site, key in peers.items():
-        if not isinstance(key, str) or not re.fullmatch(r"[0-9a-f]{64}", key):
-            raise MalformedRecord(f"peers {path}: the key of {site} must be 64 hexadecimal digits")
-    return peers
 
 
 def data_from_node_config(context: Context) -> SiteData:

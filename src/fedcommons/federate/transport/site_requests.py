@@ -16,10 +16,13 @@ from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.farewells import farewell
 from fedcommons.federate.protocol.model_schema import NamedArrays, digest_of
 from fedcommons.federate.protocol.receipts import Receipt
+from fedcommons.federate.protocol.records import SignedOffer
 from fedcommons.federate.protocol.refusals import ModelChanged
+from fedcommons.federate.protocol.rotations import Rotations
 from fedcommons.federate.protocol.statements import is_under
 from fedcommons.federate.site import questions
 from fedcommons.federate.site.batch_order import batch_order
+from fedcommons.federate.site.decoded import decoded_commit
 from fedcommons.federate.site.following import Proof
 from fedcommons.federate.site.site import Site
 from fedcommons.federate.transport import coded_answer
@@ -51,14 +54,16 @@ class SiteRequests:
         store, federation = self.site.store, str(request["federation"])
         if store.withdrawals.everything and store.federation == federation:
             content = farewell(federation, node_id, run_id)
-            signature = store.identity.sign("withdrew", content)
-            return SiteReply(
-                {
-                    versions.FIELD: versions.CURRENT,
-                    "withdrew": self.site.identity_name,
-                    "signature": signature,
-                }
-            )
+            *before, now = store.keyring.identities
+            farewells = {
+                versions.FIELD: versions.CURRENT,
+                "withdrew": now.name,
+                "signature": now.sign("withdrew", content),
+            }
+            if before:
+                farewells["withdrew-also"] = [old.name for old in before]
+                farewells["also-signed"] = [old.sign("withdrew", content) for old in before]
+            return SiteReply(farewells)
         digest, record = store.commit_record()
         signed = self.site.exchange.offer(
             federation,
@@ -76,8 +81,20 @@ class SiteRequests:
                 "signature": signed.signature,
                 "commit": b"" if digest == request.get("known", b"") else record,
                 "answered": store.questions.last,
+                **self._rotations(signed),
             }
         )
+
+    def _rotations(self, offer: SignedOffer) -> dict[str, Any]:
+        """The site's other keys, where it offers to go on with what it began under an older one.
+
+        The server may know it by a later one already. Whoever has the old key alone is not it.
+        """
+        own = self.site.store.keyring.identities
+        if offer.checked().identity == own[-1].name:
+            return {}
+        signature = own[-1].sign("successor", offer.content)
+        return {"rotations": Rotations.of(own).encode(), "successor-signature": signature}
 
     def draw(self, request: Fields) -> SiteReply:
         """Reveal this site's part of the draw."""
@@ -118,7 +135,8 @@ class SiteRequests:
         site = self.site
         _check_model(request, model)
         record = request["commit"] or site.record_of(request.get("digest", b""))
-        receipts = _receipts(site, request) if request.get("receipt-recipients") else []
+        own = site.identity_in(decoded_commit(record).members)
+        receipts = _receipts(own.name, request) if request.get("receipt-recipients") else []
         proof = Proof(receipts, list(request.get("receipt-path", ())))
         commit = site.apply_commit(record, given_up=int(request["given-up"]), proof=proof)
         if receipts:
@@ -128,7 +146,7 @@ class SiteRequests:
         fields: dict[str, Any] = {
             "digest": commit.digest,
             "round": int(request["round"]),
-            "statement": statements.sign(site.store.identity, commit),
+            "statement": statements.sign(own, commit),
         }
         if request.get("newcomers"):
             newcomers = dict(zip(request["newcomers"], request["newcomer-keys"], strict=True))
@@ -220,9 +238,9 @@ def _check_model(request: Fields, model: NamedArrays) -> None:
         )
 
 
-def _receipts(site: Site, request: Fields) -> list[Receipt]:
+def _receipts(sender: str, request: Fields) -> list[Receipt]:
     columns = (request[f"receipt-{name}"] for name in ("recipients", "examples", "signatures"))
     return [
-        Receipt(site.identity_name, recipient, examples, signature)
+        Receipt(sender, recipient, examples, signature)
         for recipient, examples, signature in zip(*columns, strict=True)
     ]
