@@ -28,9 +28,9 @@ $(READY): pyproject.toml constraints.txt
 	$(PIP) --editable . --group dev
 	@touch $(READY)
 
-# Flower, Ray, PyTorch and Dask: the reproduction does without them.
+# Flower, Ray, PyTorch, Dask and Hugging Face's datasets: the reproduction does without them.
 $(FEDERATION): $(READY)
-	$(PIP) --editable '.[flower,simulation,torch,cluster]'
+	$(PIP) --editable '.[flower,simulation,torch,cluster,datasets]'
 	@touch $(FEDERATION)
 
 reproduce: $(READY) ## Run the main job: the paper's experiment on MNIST

@@ -185,7 +185,7 @@ def test_the_help_of_a_command_has_an_example_and_fits_on_80_columns(command):
         (("trust", "{tmp}/full/file", "{tmp}/p"), 8, "is no statement of a new key"),
         (("identity", "{tmp}/none", "--rotate", "{tmp}/s"), 7, "is not a site's store"),
         (("check", "{tmp}/none.npz"), 3, "none.npz cannot be read: No such file"),
-        (("check", "{tmp}/full/file"), 3, "data must be .npz or .parquet"),
+        (("check", "{tmp}/full/file"), 3, "data must be .npz, .parquet or .csv"),
         (("check", "{tmp}/nan.npz"), 3, "x must be finite, got nan in example 2"),
         (("check", "{tmp}/digits.npz", "--classes", "2"), 3, "labels from 0 to 1, got 2 in"),
         (("check", "{tmp}/digits.npz", "--classes", "0"), 2, "classes must be an integer >= 1"),
@@ -225,13 +225,25 @@ def test_a_data_file_can_be_checked_before_anything_runs(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npz"]
 
 
+def test_a_table_can_be_checked_before_anything_runs(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("age;crp;outcome;days\n50;0,5;yes;1\n61;0,01;no;2\n")
+    check = ["federate", "check", path, "--separator", ";", "--decimal", ",", "--json"]
+    found = json.loads(fedcommons(*check, "--label-column", "outcome", "--classes", "no,yes"))
+    assert found == {
+        "examples": 2, "shareable": 0, "an_example": "float64 3", "labels": "0, 1",
+        "features": "age, crp, days",
+        "scales": "very different: age is about 55.8 in size, crp about 0.354",
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("file", "before", "after", "said"),
     [
         ("data.py", "x_train[mine]", "x_trian[mine]",
          "AttributeError: 'Dataset' object has no attribute 'x_trian'\n  File "),
         ("data.py", "mnist.y_train[mine], shareable", "mnist.y_train, shareable",
-         "DataError: data: y must be one integer label for each of the"),
+         "DataError: data: y must be numbers (examples, ...), a label for each of the"),
         ("data.py", "N_CLASSES = 10", "N_CLASSES = 9",
          "DataError: data: y must be labels from 0 to 8, got 9 in example"),
         ("task.py", ".astype(np.float32))})", ")})",

@@ -65,15 +65,19 @@ def test_partitioners_of_flower(table, tmp_path):
     assert np.array_equal(both.site_test, both.site_train)
 
 
-def test_a_federated_dataset_of_flower_on_files_here(table, tmp_path, monkeypatch):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # it leaves files open
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_federated_dataset_of_flower_on_files_here(hf, table, tmp_path, monkeypatch):
+    monkeypatch.setattr(hf.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     flwr_datasets = pytest.importorskip("flwr_datasets", reason="needs fedcommons[datasets]")
     from flwr_datasets.partitioner import IidPartitioner
 
+    files = tmp_path / "files"
+    files.mkdir()
     for split in ("train", "test"):
-        table.to_csv(tmp_path / f"{split}.csv")
+        table.to_csv(files / f"{split}.csv")
     federated = flwr_datasets.FederatedDataset(
-        dataset=str(tmp_path), partitioners={"train": IidPartitioner(num_partitions=3)}
+        dataset=str(files), partitioners={"train": IidPartitioner(num_partitions=3)}, shuffle=False
     )
     parts = [federated.load_partition(k) for k in range(3)]
     found = datasets.from_partitions(parts, federated.load_split("test"), inputs=["a", "b"])

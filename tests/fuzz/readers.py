@@ -22,6 +22,7 @@ from fedcommons import datasets, provenance, sharing
 from fedcommons.datasets.files import read_idx
 from fedcommons.federate.server import results
 from fedcommons.federate.server.checkpoints import read_checkpoint
+from fedcommons.federate.server.standardisation import read_scale
 from fedcommons.federate.server.state import ServerState
 from fedcommons.federate.site.data_files import load_site_data
 from fedcommons.federate.site.peers_file import read_peers
@@ -56,6 +57,11 @@ def _dataset(path: Path) -> None:
     np.savez_compressed(path, x_train=x, y_train=y, x_test=x[:2], y_test=y[:2])
 
 
+def _csv_table(path: Path) -> None:
+    rows = [f"{k / 7:.3f},{'abc'[k % 3]},{'yn'[k % 2]}" for k in range(8)]
+    path.write_text("\n".join(["a,b,label", *rows]))
+
+
 def _site_npz(save: Callable[..., None]) -> Callable[[Path], None]:
     x, y = RNG.random((6, 3)).astype(np.float32), np.arange(6) % 3
     return lambda path: save(path, x=x, y=y, shareable=np.arange(6) < 3)
@@ -66,6 +72,17 @@ def _table(path: Path) -> None:
     pandas = {"index_columns": ["__index_level_0__"], "columns": []}
     table = pa.table({**columns, "shareable": np.arange(6) < 3})
     pq.write_table(table.replace_schema_metadata({"pandas": json.dumps(pandas)}), path)
+
+
+def _csv_table(path: Path) -> None:
+    rows = [f"{k},{k / 4},{k % 3},{k % 2 == 0}" for k in range(6)]
+    path.write_text("\n".join(["a,b,label,shareable", *rows, ""]))
+
+
+def _scale(path: Path) -> None:
+    numbers = {"mean": [1.0, 2.0], "deviation": [1.0, 0.5]}
+    others = {"version": 1, "examples": {"a": 40}, "left_out": {"b": "no answer"}}
+    path.write_text(json.dumps({**numbers, **others}))
 
 
 def _site_data(path: Path) -> Any:
@@ -224,11 +241,14 @@ READERS = (
     Reader("placement.npz", _placement, Placement.load, mutations.OF_ARCHIVES),
     Reader("data.npz", _dataset, datasets.load, mutations.OF_ARCHIVES),
     Reader("data.parquet", _table, datasets.load),
+    Reader("data.csv", _csv_table, datasets.load),
     Reader("images-idx3-ubyte", _idx, read_idx),
     Reader("images-idx3-ubyte.gz", _gzip_idx, read_idx),
     Reader("site.npz", _site_npz(np.savez), _site_data, mutations.OF_ARCHIVES),
     Reader("packed.npz", _site_npz(np.savez_compressed), _site_data, mutations.OF_ARCHIVES),
     Reader("site.parquet", _table, _site_data),
+    Reader("site.csv", _csv_table, _site_data),
+    Reader("scale.json", _scale, read_scale),
     Reader("recording.csv", _recording, _play),
     Reader("recording.npz", _recording, _play, mutations.OF_ARCHIVES),
     Reader("recording.parquet", _recording, _play),

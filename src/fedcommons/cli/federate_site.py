@@ -51,14 +51,19 @@ def _show(
 
 
 def check(
-    data: Annotated[Path, typer.Argument(help="A site's data file: .npz or .parquet.")],
-    label_column: Annotated[str, typer.Option(help="Column of labels, in Parquet.")] = "label",
+    data: Annotated[Path, typer.Argument(help="A site's data file: .npz, .parquet or .csv.")],
+    label_column: Annotated[
+        str, typer.Option(help="Column of labels; several: time,event.")
+    ] = "label",
     shareable_column: Annotated[
-        str, typer.Option(help="Column that says what may be shared, in Parquet.")
+        str, typer.Option(help="Column that says what may be shared.")
     ] = "shareable",
     classes: Annotated[
-        int | None, typer.Option(help="Number of classes in the app; labels must be below it.")
-    ] = None,
+        str,
+        typer.Option(help="Number of classes in the app, or their names: benign,malignant."),
+    ] = "",
+    separator: Annotated[str, typer.Option(help="Between the fields of a CSV file.")] = ",",
+    decimal: Annotated[str, typer.Option(help="In the numbers of a CSV file.")] = ".",
     as_json: AsJson = False,
 ) -> None:
     """Check a site's data file: what a federation would read, or what is wrong.
@@ -71,12 +76,20 @@ def check(
     from fedcommons.federate.site.data_files import load_site_data
     from fedcommons.federate.site.status import summary_of
 
+    n_classes = int(classes) if classes.lstrip("-").isdecimal() else None
+    names = [name.strip() for name in classes.split(",")] if classes and n_classes is None else None
     with tempfile.TemporaryDirectory() as spool:
         found = load_site_data(
-            data, spool=Path(spool), label=label_column, shareable=shareable_column
+            data,
+            spool=Path(spool),
+            label=label_column,
+            shareable=shareable_column,
+            classes=names,
+            separator=separator,
+            decimal=decimal,
         )
-        if classes is not None:
-            found = replace(found, n_classes=checks.integer("classes", classes, low=1))
+        if n_classes is not None:
+            found = replace(found, n_classes=checks.integer("classes", n_classes, low=1))
         summary = summary_of(found)
     if as_json:
         screen.say_json(summary)

@@ -35,7 +35,7 @@ def simulate(
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(help="Another dataset: mnist, .npz, a folder of Parquet or IDX files."),
+        typer.Option(help="Another dataset: mnist, heart, .csv, .parquet, .npz, a folder."),
     ] = None,
     workers: Workers = None,
     cluster: Annotated[

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import resources
-from pathlib import Path
 
 from fedcommons.datasets import scaling
 from fedcommons.datasets.dataset import Dataset
@@ -30,7 +29,7 @@ EMBEDDED: dict[str, Callable[[], Dataset]] = {"mnist": mnist, "heart": heart}
 def opened(name: str, reading: Reading = Reading(), *, seed: int = 0) -> Dataset:  # noqa: B008
     """The embedded dataset of this name, or the one at this path."""
     if name not in EMBEDDED:
-        return load(Path(name), reading, seed=seed)
+        return load(name, reading, seed=seed)
     refuse_rules_of_tables(reading, name)
     if reading.test_part is not None:
         raise ArgumentError(f"test_part must go with data in one piece, got {name}")

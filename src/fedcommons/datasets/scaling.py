@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from fedcommons import scaling
 from fedcommons.checks import FloatArray
 from fedcommons.datasets.dataset import Dataset
+from fedcommons.scaling import Moments
 
-LARGE, FAR_APART = 10.0, 100.0  # a size that makes steps too long, beside sizes so much smaller
 AT_ONCE = 1 << 22  # numbers that are converted together
 
 
@@ -18,23 +19,22 @@ def standardised(data: Dataset) -> Dataset:
 
     The test examples are scaled by the same numbers. An input that is always the same becomes 0.
     """
-    mean, deviation = _moments(data)
-    same = deviation <= 1e-9 * np.maximum(1.0, np.abs(mean))  # what rounding leaves of none
-    divisor = np.where(same, 1.0, deviation)
+    moments = _moments(data)
+    scale = moments.scale()
 
     def scaled(x: np.ndarray) -> np.ndarray:
-        flat = x.reshape(len(x), len(mean))
+        flat = x.reshape(len(x), len(scale.mean))
         result = np.empty(flat.shape, np.float32)
         for rows in _blocks(flat):
-            result[rows] = (_unit(flat[rows]) - mean) / divisor
+            result[rows] = scale.apply(_unit(flat[rows]))
         return result.reshape(x.shape)
 
-    names = [name_of(data, k) for k in range(len(mean))]
+    names = [name_of(data, k) for k in range(len(scale.mean))]
     about = {
         "rule": "standard",
         "over": "the training examples of all sites",
-        "mean": dict(zip(names, mean.tolist(), strict=True)),
-        "standard_deviation": dict(zip(names, deviation.tolist(), strict=True)),
+        "mean": dict(zip(names, moments.mean.tolist(), strict=True)),
+        "standard_deviation": dict(zip(names, moments.deviation.tolist(), strict=True)),
     }
     return replace(
         data,
@@ -48,15 +48,12 @@ def remark(data: Dataset) -> str:
     """What to say of inputs on very different scales; empty where they are not."""
     if data.x_train.dtype == np.uint8:
         return ""
-    mean, deviation = _moments(data)
-    size = np.sqrt(mean**2 + deviation**2)
-    sizes = size[size > 0]
-    if not sizes.size or sizes.max() < LARGE or sizes.max() < FAR_APART * sizes.min():
+    moments = _moments(data)
+    said = scaling.far_apart(moments, [name_of(data, k) for k in range(len(moments.mean))])
+    if not said:
         return ""
-    largest, smallest = int(size.argmax()), int(np.where(size > 0, size, np.inf).argmin())
     return (
-        f"inputs are on very different scales: {name_of(data, largest)} is about "
-        f"{size[largest]:.3g} in size, {name_of(data, smallest)} about {size[smallest]:.3g}; "
+        f"inputs are on very different scales: {said}; "
         'gradient descent may get nowhere: give scale = "standard" in [data]'
     )
 
@@ -66,13 +63,11 @@ def name_of(data: Dataset, k: int) -> str:
     return data.columns[k] if data.columns else f"input {k}"
 
 
-def _moments(data: Dataset) -> tuple[FloatArray, FloatArray]:
-    """Mean and standard deviation of each training input, in float64."""
+def _moments(data: Dataset) -> Moments:
+    """Those of the training inputs."""
     flat = data.x_train.reshape(len(data.x_train), -1)
-    total = sum(_unit(flat[rows]).sum(axis=0) for rows in _blocks(flat))
-    mean = np.asarray(total) / len(flat)
-    squares = sum(((_unit(flat[rows]) - mean) ** 2).sum(axis=0) for rows in _blocks(flat))
-    return mean, np.sqrt(np.asarray(squares) / len(flat))
+    parts = (Moments.of(_unit(flat[rows])) for rows in _blocks(flat))
+    return scaling.total(parts, flat.shape[1])
 
 
 def _unit(x: np.ndarray) -> FloatArray:

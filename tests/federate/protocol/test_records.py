@@ -242,7 +242,7 @@ def changed_offer(**changes: Any) -> bytes:
     "changes",
     [
         {"row_bytes": 0},
-        {"row_bytes": 16},
+        {"row_bytes": 9},
         {"n_examples": 2**30 + 1},
         {"n_shareable": 11},
         {"n_examples": -1},
@@ -258,6 +258,9 @@ def changed_offer(**changes: Any) -> bytes:
         {"manifest": ""},
         {"layout": "float32"},
         {"layout": "float32 6\n"},
+        {"layout": "float32 6 -> "},
+        {"layout": "float32 6 -> float64 "},
+        {"layout": "float32 6 -> float64 -> float64"},
         {"layout": "float32 " + "9" * 30},
         {"layout": "float32 1" + "x1" * 80},
         {"layout": None},
@@ -269,6 +272,11 @@ def changed_offer(**changes: Any) -> bytes:
 def test_an_offer_with_an_impossible_claim_is_refused(changes):
     with pytest.raises(MalformedRecord):
         Offer.decode(changed_offer(**changes))
+
+
+@pytest.mark.parametrize("labels", ["", " -> float64", " -> int64 14", " -> float32 2x3"])
+def test_an_offer_names_labels_that_are_no_class_numbers(labels):
+    assert Offer.decode(changed_offer(layout=f"float32 6{labels}")).layout == f"float32 6{labels}"
 
 
 # Rosters

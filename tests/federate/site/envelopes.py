@@ -75,6 +75,8 @@ def changed_payloads(good: SharedExamples, n_shareable: int) -> dict[str, bytes]
     nan, infinite = x.copy(), x.copy()
     nan[0, 0], infinite[-1, -1] = np.nan, -np.inf
     found = {
+        "labels of floats": SharedExamples(numbers, y.astype(np.float64), x),
+        "labels in a column": SharedExamples(numbers, y[:, None], x),
         "one less": good.select(np.arange(len(good)) > 0),
         "one more": SharedExamples(
             np.append(numbers, others), np.append(y, 0), np.vstack([x, x[:1]])

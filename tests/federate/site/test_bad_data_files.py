@@ -71,12 +71,29 @@ BAD_NPZ = {
     "Fortran order": (lambda p: npz(p, x=np.asfortranarray(X)), "Fortran order"),
     "one dimension": (lambda p: npz(p, x=X[:, 0]), r"x must be numbers \(examples, ...\), got"),
     "no features": (lambda p: npz(p, x=X[:, :0]), r"got float32, \(7, 0\)"),
-    "labels of floats": (lambda p: npz(p, y=Y / 2), "y must be one integer label.*got float64"),
+    "labels of strings": (
+        lambda p: npz(p, y=Y.astype(str)), r"y must be numbers, got <U21 such as.*classes=\[...\]"
+    ),
+    "labels of complex numbers": (
+        lambda p: npz(p, y=Y.astype(complex)), "y must be numbers.*complex128"
+    ),
+    "labels of long floats": (
+        lambda p: npz(p, y=Y.astype(np.longdouble)), "y must be numbers.*longdouble|float128"
+    ),
+    "no labels": (lambda p: npz(p, y=np.empty((7, 0))), r"y must be numbers.*shape \(7, 0\)"),
+    "one label": (lambda p: npz(p, y=np.float64(1)), r"y must be numbers.*shape \(\)"),
+    "a label that is NaN": (
+        lambda p: npz(p, y=np.where(Y == 2, np.nan, 1)), "y must be finite, got nan in example 2"
+    ),
+    "a label with infinity": (
+        lambda p: npz(p, y=np.array([[1, 2]] * 5 + [[0, np.inf], [0, 0]])),
+        r"y must be finite, got \[ 0. inf\] in example 5",
+    ),
     "labels of objects": (lambda p: npz(p, y=Y.astype(object)), "cannot be read as .npz"),
     "labels in a matrix": (lambda p: npz(p, y=np.stack([Y, Y])), r"y must be .*shape \(2, 7\)"),
-    "negative labels": (lambda p: npz(p, y=Y - 1), "y must be labels from 0 .*got -1"),
+    "negative labels": (lambda p: npz(p, y=Y - 1), "y must be class numbers from 0 .*got -1"),
     "huge labels": (
-        lambda p: npz(p, y=np.full(7, 2**63, np.uint64)), "y must be labels .*got 922337203685"
+        lambda p: npz(p, y=np.full(7, 2**63, np.uint64)), "y must be at most .*got 922337203685"
     ),
     "marks of numbers": (lambda p: npz(p, shareable=MARKS * 1), "shareable must be boolean.*int64"),
     "marks too few": (lambda p: npz(p, shareable=MARKS[:6]), r"shareable must be.*shape \(6,\)"),
@@ -110,8 +127,7 @@ BAD_PARQUET = {
     "text": (lambda p: (p.write_text("hello"), p)[1], "cannot be read as Parquet"),
     "truncated": (lambda p: cut(parquet(p), 40), "cannot be read as Parquet"),
     "no label": (lambda p: parquet(p, label=None), "must have the label column 'label'"),
-    "labels of strings": (lambda p: parquet(p, label=["a"] * 7), "y must be one integer label"),
-    "labels of floats": (lambda p: parquet(p, label=Y / 2), "y must be one integer label"),
+    "labels of strings": (lambda p: parquet(p, label=["a"] * 7), "y must be numbers, got object"),
     "a missing label": (
         lambda p: parquet(p, label=pa.array([None, *Y[1:]])), "'label' must have no missing values"
     ),
@@ -130,7 +146,7 @@ BAD_PARQUET = {
         lambda p: parquet(p, f2=pa.array([None, *[1] * 6])), "'f2' must have no missing values"
     ),
     "no features": (lambda p: parquet(p, f0=None, f1=None, f2=None, f3=None), "feature columns"),
-    "negative labels": (lambda p: parquet(p, label=Y - 1), "y must be labels"),
+    "negative labels": (lambda p: parquet(p, label=Y - 1), "y must be class numbers"),
     "an index": (
         lambda p: parquet(p, __index_level_0__=Y), "'__index_level_0__' is the index.*index=False"
     ),
@@ -174,6 +190,6 @@ def test_a_column_that_is_there_twice_is_refused(tmp_path, load):
 
 
 def test_another_kind_of_file_is_refused(tmp_path, load):
-    (tmp_path / "a.csv").touch()
-    with pytest.raises(DataError, match=r"must be .npz or .parquet"):
-        load(tmp_path / "a.csv")
+    (tmp_path / "a.xlsx").touch()
+    with pytest.raises(DataError, match=r"must be .npz, .parquet or .csv"):
+        load(tmp_path / "a.xlsx")

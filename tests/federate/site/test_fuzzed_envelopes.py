@@ -74,7 +74,7 @@ def test_no_mutated_payload_of_a_legitimate_sender_is_accepted(three, epoch):
     rng = np.random.default_rng(2)
     good = payload(three, epoch)
     original = good.pack()
-    start = packing.HEAD.size + 4
+    start = packing.HEAD.size + packing.ARRAY.size + 4
     x_at = start + 16 * len(good)
     rules = list(changed_payloads(good, epoch.sites[A].n_shareable).values())
     context = Context(*envelope.CONTEXT.unpack_from(sent_by(three[A], epoch)[B], 68))

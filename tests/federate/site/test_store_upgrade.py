@@ -232,7 +232,10 @@ def test_a_store_of_a_later_version_is_refused_with_both_versions_and_what_to_do
         db.execute("PRAGMA user_version = 99")
     db.close()
     before = (old / FILE).read_bytes()
-    with pytest.raises(StoreError, match=r"version 99.* up to 3: .*install that one or a newer"):
+    with pytest.raises(
+        StoreError,
+        match=rf"version 99.* up to {store_format.VERSION}: .*install that one or a newer",
+    ):
         Store(old)
     assert (old / FILE).read_bytes() == before
 
@@ -241,5 +244,7 @@ def test_a_store_that_is_too_old_to_be_upgraded_is_refused(old):
     with sqlite3.connect(old / FILE) as db:
         db.execute("PRAGMA user_version = 1")
     db.close()
-    with pytest.raises(StoreError, match=r"version 1, .* cannot upgrade to version 3"):
+    with pytest.raises(
+        StoreError, match=rf"version 1, .* cannot upgrade to version {store_format.VERSION}"
+    ):
         Store(old)

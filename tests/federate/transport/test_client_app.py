@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from flwr.app import Context, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedcommons.errors import ArgumentError, DataError, FederationError, StoreError
@@ -100,6 +101,37 @@ def test_a_label_from_elsewhere_that_is_no_class_is_refused(tiny):
 def test_a_number_of_classes_is_checked():
     with pytest.raises(ArgumentError, match="n_classes must be an integer >= 1, got 0"):
         attach(ClientApp(), n_classes=0)
+
+
+def test_a_number_of_classes_is_refused_for_targets(tiny, caplog):
+    data = tiny.data["b"]
+    x = data.x.take(np.arange(data.n_examples))
+    tiny.data["b"] = SiteData.from_arrays(x, data.y / 2, data.shareable)
+    grid = tiny.grid()
+    tiny.clients[-1]._n_classes = N_CLASSES
+    with tiny.shared(grid) as federation:
+        assert [m.site for m in federation.commit.members] == ["a", "c", "d"]
+        assert set(federation.meeting.refused.values()) == {"DataError"}
+    assert "y must be class numbers if n_classes is given, got float64" in caplog.text
+
+
+def test_names_of_classes_are_numbered_as_the_app_lists_them(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("x;label\n0,5;sick\n1,5;well\n")
+    config = {"data": str(path), "store": str(tmp_path / "store"), "peers": "first-use"}
+    context = Context(1, 1, {**config, "separator": ";", "decimal": ","}, RecordDict(), {})
+    client = attach(ClientApp(), classes=["well", "sick"])
+    data = client.site(context).data
+    client.close()
+    assert (data.y.tolist(), data.n_classes) == ([1, 0], 2)
+    assert data.x.take(np.arange(2)).tolist() == [[0.5], [1.5]]
+
+
+def test_names_of_classes_belong_where_the_data_are_made():
+    with pytest.raises(ArgumentError, match=r"classes must be given where the examples are made"):
+        attach(ClientApp(), data=lambda _: SiteData.none(), classes=["a", "b"])
+    with pytest.raises(ArgumentError, match="classes must be different names, got 'ab'"):
+        attach(ClientApp(), classes="ab")
 
 
 # What was unpacked

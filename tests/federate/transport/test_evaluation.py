@@ -317,11 +317,12 @@ def test_the_best_model_is_kept_and_training_ends_when_it_gets_no_better(tiny, c
 
 
 def test_more_patience_goes_on_where_it_ended(tiny):
-    for patience, last in ((2, 4), (2, 4), (9, 6)):
-        result, folder = run(
-            tiny, tiny.grid(evaluate=falling(LOSSES)), 6, patience=patience, **WATCH
-        )
+    for patience, last, n_asked in ((2, 4, 16), (2, 4, 4), (9, 6, 8)):
+        grid = tiny.grid(Counting, evaluate=falling(LOSSES))
+        result, folder = run(tiny, grid, 6, patience=patience, **WATCH)
         assert max(result.evaluate_metrics_clientapp) == last
+        # Sites are asked once though nothing is left to train: they hear of withdrawals.
+        assert [kind for _, kind in grid.sent].count("train") == n_asked
         tiny.close()
     assert json.loads((folder / "best.json").read_text())["round"] == 6
 

@@ -52,6 +52,7 @@ OPERATOR = ("withdrawn", "withdrew_all")  # reached by the operator's commands, 
 END = ("results", "results", "results", "model", "run")
 ROUND = ("history", "checkpoint")
 ANSWERS = "server.answers"  # remembered ones: killed in tests/federate/server/test_remembered.py
+SCALE = "server.scale"  # killed in tests/federate/server/test_standardisation.py
 BEST = {"server.best-model", "server.best"}  # nothing is watched here: tested with evaluation
 UNTRAINED = "server.untrained"  # the model here has no such arrays; before the first checkpoint
 SERVER = [
@@ -238,7 +239,7 @@ def test_the_matrix_has_every_durable_write(tiny, monkeypatch):
     reached = [point for point in points if point.endswith(":before")]
     assert len(points) == 2 * len(reached)
     names = {point.removesuffix(":before") for point in reached}
-    elsewhere = {*GIVEN_UP, *BEST, OLDER, *COMMANDS, UPGRADED, ANSWERS, UNTRAINED}
+    elsewhere = {*GIVEN_UP, *BEST, OLDER, *COMMANDS, UPGRADED, ANSWERS, SCALE, UNTRAINED}
     assert names | elsewhere == names_in_the_source()
     assert names == {f"store.{name}" for name in STORE} | {f"server.{name}" for name in SERVER}
     server = [p.removeprefix("server.").removesuffix(":before") for p in reached if "server" in p]

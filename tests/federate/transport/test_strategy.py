@@ -16,6 +16,8 @@ from flwr.serverapp.strategy import (
 )
 
 from fedcommons.errors import ArgumentError, FederationError
+from fedcommons.federate.protocol.refusals import CommitUnknown
+from fedcommons.federate.site.site import Site
 from fedcommons.federate.transport.coded_sum import CodedSum
 from tests.federate.tiny import Counting, gradient, initial, outcomes, serving, trained_model
 from tests.federate.transport.test_evaluation import N, measured, run
@@ -88,6 +90,17 @@ def test_the_signature_of_start_is_flowers(tiny):
     assert list(result.evaluate_metrics_clientapp) == [1]
 
 
+def test_warm_memory_is_asked_for_as_round_0(tiny):
+    grid = tiny.grid(Counting)
+    run(tiny, grid, 1, strategy_class=Logging, estimator="memory", warm=True)
+    assert CALLS.pop() == [
+        ("configure_train", 0),
+        ("configure_train", 1),
+        ("aggregate_train", 1, 4),
+    ]
+    assert [kind for _, kind in grid.sent].count("train") == 8
+
+
 # What a subclass may change
 
 
@@ -121,9 +134,20 @@ def test_a_config_that_a_subclass_extends_reaches_the_sites(tiny):
     ]
 
 
-def test_it_reaches_a_site_that_is_asked_again_for_lack_of_the_commit(tiny):
+def test_it_reaches_a_site_that_is_asked_again_for_lack_of_the_commit(tiny, monkeypatch):
     """The second question, with the whole commit, is what the subclass made of the first."""
-    configs = []
+    configs, rounds, unknown, of_site = [], [], [], Site.record_of
+
+    def record_of(site, digest):
+        if site.name == "b" and not unknown:
+            unknown.append(digest)
+            raise CommitUnknown("as if it had lost it")
+        return of_site(site, digest)
+
+    class Once(Proximal):
+        def configure_train(self, server_round, arrays, config, grid):
+            rounds.append(server_round)
+            return super().configure_train(server_round, arrays, config, grid)
 
     def looking(site, message, context):
         configs.append(dict(message.content["config"]))
@@ -131,27 +155,13 @@ def test_it_reaches_a_site_that_is_asked_again_for_lack_of_the_commit(tiny):
 
     grid = tiny.grid(Counting, train=looking)
     with tiny.shared(grid) as federation:
-        strategy = Proximal(federation, learning_rate=0.5)
+        strategy = Once(federation, learning_rate=0.5)
         serving(grid, lambda: strategy.start(grid, initial(), 1))
-        tiny.clients[-1].close()  # and b's store is lost and comes back as it was before
-        for requests in tiny.clients[-1]._requests.values():
-            if requests.site.name == "b":
-                requests.site.record_of = _unknown_once(requests.site.record_of)
+        monkeypatch.setattr(Site, "record_of", record_of)
         serving(grid, lambda: strategy.start(grid, initial(), 2))
+    assert unknown
     assert configs == [{"proximal-mu": 0.5, "server-round": t} for t in (1, 2) for _ in range(4)]
-
-
-def _unknown_once(record_of):
-    from fedcommons.federate.protocol.refusals import CommitUnknown
-
-    asked = []
-
-    def found(digest):
-        if not asked and not asked.append(digest):
-            raise CommitUnknown("not this one")
-        return record_of(digest)
-
-    return found
+    assert rounds == [1, 2]
 
 
 class Fewer(CodedSum):

@@ -110,7 +110,12 @@ def _check_values(examples: SharedExamples, form: ExampleForm) -> None:
     x, y = examples.x, examples.y
     if x.dtype != form.dtype or x.shape[1:] != form.shape:
         raise EnvelopeRefused("the examples differ from this site's in shape or type")
-    if (y < 0).any() or (form.n_classes is not None and (y >= form.n_classes).any()):
-        raise EnvelopeRefused("a label is not one of the classes")
+    if y.dtype != form.label_dtype or y.shape[1:] != form.label_shape:
+        raise EnvelopeRefused("the labels differ from this site's in shape or type")
+    if form.has_class_numbers:
+        if (y < 0).any() or (form.n_classes is not None and (y >= form.n_classes).any()):
+            raise EnvelopeRefused("a label is not one of the classes")
+    elif not np.isfinite(y).all():
+        raise EnvelopeRefused("a label is not finite")
     if x.dtype.kind == "f" and not np.isfinite(x).all():
         raise EnvelopeRefused("an input is not finite")

@@ -11,10 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcommons.checks import IntArray
+from fedcommons.federate.protocol.example_schema import is_class_number
 from fedcommons.federate.protocol.refusals import EnvelopeRefused
 
-MAGIC = b"FCP1"
-HEAD = struct.Struct("<4sI8sB")
+HEAD = struct.Struct("<4sI")
+ARRAY = struct.Struct("<8sB")  # type and number of dimensions; the dimensions follow
+CLASS_NUMBERS, ANY_LABELS = b"FCP1", b"FCP2"  # what labels are: the second describes them
+MOST_DIMENSIONS = 8
 DTYPES = {str(np.dtype(kind)): np.dtype(kind).newbyteorder("<") for kind in "?bBhHiIqQefd"}
 
 
@@ -23,7 +26,7 @@ class SharedExamples:
     """Some of a site's shareable examples: their share numbers, labels and inputs."""
 
     numbers: IntArray
-    y: IntArray
+    y: npt.NDArray[Any]
     x: npt.NDArray[Any]
 
     def __len__(self) -> int:
@@ -33,16 +36,19 @@ class SharedExamples:
         return SharedExamples(self.numbers[rows], self.y[rows], self.x[rows])
 
     def pack(self) -> bytes:
-        """A header (count, dtype, shape of an example), then share numbers, labels and inputs."""
-        shape = self.x.shape[1:]
-        dtype = DTYPES[str(self.x.dtype)]
+        """A header (count, type and shape of inputs), then share numbers, labels and inputs.
+
+        Labels that are no class numbers have their type and shape in the header, too.
+        """
+        plain = is_class_number(self.y.dtype, self.y.shape[1:])
         return b"".join(
             (
-                HEAD.pack(MAGIC, len(self), str(self.x.dtype).encode(), len(shape)),
-                struct.pack(f"<{len(shape)}I", *shape),
+                HEAD.pack(CLASS_NUMBERS if plain else ANY_LABELS, len(self)),
+                _described(self.x),
+                b"" if plain else _described(self.y),
                 self.numbers.astype("<i8").tobytes(),
-                self.y.astype("<i8").tobytes(),
-                np.ascontiguousarray(self.x, dtype).tobytes(),
+                _values(self.y),
+                _values(self.x),
             )
         )
 
@@ -51,23 +57,59 @@ def unpack(data: bytes) -> SharedExamples:
     """Read what `pack` wrote; refuse bytes whose length does not fit their header."""
     if len(data) < HEAD.size:
         raise EnvelopeRefused("a packed chunk must have a header")
-    magic, n, name, n_dims = HEAD.unpack_from(data)
-    dtype = DTYPES.get(name.rstrip(b"\0").decode("ascii", "replace"))
-    at = HEAD.size + 4 * n_dims
-    if magic != MAGIC or dtype is None or n_dims > 8 or len(data) < at:
+    magic, n = HEAD.unpack_from(data)
+    if magic not in (CLASS_NUMBERS, ANY_LABELS):
         raise EnvelopeRefused("a packed chunk must have a valid header")
-    shape = struct.unpack_from(f"<{n_dims}I", data, HEAD.size)
-    size = n * math.prod(shape)  # Python's integers do not overflow
-    if 0 in shape or len(data) != at + 16 * n + size * dtype.itemsize:
+    x_dtype, x_shape, at = _description(data, HEAD.size)
+    y_dtype: np.dtype[Any] = DTYPES["int64"]
+    y_shape: tuple[int, ...] = ()
+    if magic == ANY_LABELS:
+        y_dtype, y_shape, at = _description(data, at)
+        if is_class_number(y_dtype, y_shape):  # each content has one form
+            raise EnvelopeRefused("a packed chunk must have a valid header")
+    y_at = at + 8 * n
+    x_at = y_at + n * y_dtype.itemsize * math.prod(y_shape)  # Python's integers do not overflow
+    if len(data) != x_at + n * x_dtype.itemsize * math.prod(x_shape):
         raise EnvelopeRefused("a packed chunk must be as long as its header says")
-    if dtype.kind == "b" and (np.frombuffer(data, np.uint8, size, at + 16 * n) > 1).any():
-        raise EnvelopeRefused("a packed boolean must be 0 or 1")
-    try:
-        x = np.frombuffer(data, dtype, size, at + 16 * n).reshape(n, *shape)
-    except ValueError:  # without examples the length does not limit the shape
-        raise EnvelopeRefused("a packed chunk must have a shape that an array can have") from None
     return SharedExamples(
         np.frombuffer(data, "<i8", n, at).astype(np.int64),
-        np.frombuffer(data, "<i8", n, at + 8 * n).astype(np.int64),
-        x,
+        _array(data, y_dtype, (n, *y_shape), y_at).astype(y_dtype.newbyteorder("=")),
+        _array(data, x_dtype, (n, *x_shape), x_at),
     )
+
+
+def _described(array: npt.NDArray[Any]) -> bytes:
+    """The type and shape of one example's part."""
+    shape = array.shape[1:]
+    return ARRAY.pack(str(array.dtype).encode(), len(shape)) + struct.pack(
+        f"<{len(shape)}I", *shape
+    )
+
+
+def _values(array: npt.NDArray[Any]) -> bytes:
+    return np.ascontiguousarray(array, DTYPES[str(array.dtype)]).tobytes()
+
+
+def _description(data: bytes, at: int) -> tuple[np.dtype[Any], tuple[int, ...], int]:
+    """A type and a shape that `_described` wrote, and where they end."""
+    if len(data) < at + ARRAY.size:
+        raise EnvelopeRefused("a packed chunk must have a header")
+    name, n_dims = ARRAY.unpack_from(data, at)
+    dtype = DTYPES.get(name.rstrip(b"\0").decode("ascii", "replace"))
+    at += ARRAY.size
+    if dtype is None or n_dims > MOST_DIMENSIONS or len(data) < at + 4 * n_dims:
+        raise EnvelopeRefused("a packed chunk must have a valid header")
+    shape = struct.unpack_from(f"<{n_dims}I", data, at)
+    if 0 in shape:
+        raise EnvelopeRefused("a packed chunk must be as long as its header says")
+    return dtype, shape, at + 4 * n_dims
+
+
+def _array(data: bytes, dtype: np.dtype[Any], shape: tuple[int, ...], at: int) -> npt.NDArray[Any]:
+    size = math.prod(shape)
+    if dtype.kind == "b" and (np.frombuffer(data, np.uint8, size, at) > 1).any():
+        raise EnvelopeRefused("a packed boolean must be 0 or 1")
+    try:
+        return np.frombuffer(data, dtype, size, at).reshape(shape)
+    except ValueError:  # without examples the length does not limit the shape
+        raise EnvelopeRefused("a packed chunk must have a shape that an array can have") from None

@@ -27,7 +27,7 @@ MOST_EXAMPLES = 2**30  # of a site; others draw for as many as it claims
 MOST_BYTES = 64 << 20  # of a record
 MOST_AHEAD = 1_000_000  # epochs that a site may have seen and another one not
 HIGHEST_QUESTION = 2**62  # the number of a question
-SMALLEST_ROW = 17  # share number, label and one byte of inputs
+SMALLEST_ROW = 10  # share number, a byte of label and one of inputs
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 

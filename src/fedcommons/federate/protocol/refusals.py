@@ -67,6 +67,18 @@ class ExamplesIgnored(Refusal):
     """The training function did not ask the site for the examples that it trains on."""
 
 
+class ScaleRefused(Refusal):
+    """A scale that does not fit the site's inputs, or inputs that have none of their own."""
+
+
+class TooFewExamples(Refusal):
+    """The site has too few examples of its own to tell anything of them all together."""
+
+
+class MeansWithheld(Refusal):
+    """The site's operator does not let it tell means and deviations."""
+
+
 class ModRefused(Refusal):
     """A mod of the site's app does not go with `coded`, or not in the place where it is."""
 
@@ -89,10 +101,6 @@ class AnswerRefused(Refusal):
 
 class QuestionRefused(Refusal):
     """A question whose number is not above that of the last one that the site answered."""
-
-
-class TooFewExamples(Refusal):
-    """An answer would rest on fewer of the site's own examples than its policy allows."""
 
 
 class BatchTooSmall(Refusal):

@@ -9,9 +9,8 @@ from fedcommons.federate.protocol import versions
 CHANGED = "not what coded made"  # an answer
 
 ADVICE = {
-    "DataChanged": "its data are not those of the exchange. If they changed, reshare = true makes "
-    "an exchange of what they are now; if an app shares its data out among the sites, their number "
-    "must be that of the exchange",
+    "DataChanged": "its data are not those of the exchange. If they changed, reshare = true takes "
+    "them in; if an app divides its data among the sites, their number must be the exchange's",
     "StoreIsOlder": "its store is older than a withdrawal that it made, from a backup perhaps; "
     "its operator must withdraw those examples again",
     "LocalStepsIgnored": "its training function returns a gradient; with several local steps or "
@@ -20,7 +19,6 @@ ADVICE = {
     "code does not allow for; choose code = equal-split",
     "ExamplesIgnored": "its training function must take its examples from site.batches, "
     "site.dataloader or site.examples",
-    "TooFewExamples": "its policy wants more examples in an answer (min-examples)",
     "BatchTooSmall": "its policy wants larger batches (min-examples); batch-size = 0 is all",
     "TooManySteps": "its policy allows for fewer steps (max-local-steps)",
     "RosterTooSmall": "its policy wants more sites in an exchange (min-sites)",
@@ -39,6 +37,10 @@ ADVICE = {
     "ReplyWithoutContent": "its app's function, or a mod around it, replied with an error; the "
     "site's log says more",
     "NothingMeasured": "its evaluate function must return a MetricRecord",
+    "ScaleRefused": 'scale = "standard" is for tables: flat inputs of numbers that are no bytes',
+    "TooFewExamples": "it has too few examples for what is asked, by its policy (min-examples); a "
+    "site that tells no means for that trains all the same",
+    "MeansWithheld": "its node config says tell-means = false; it trains all the same",
     CHANGED: "a mod outside coded changed its answer; put it behind coded, as in "
     "mods=[coded(site), mod]",
     **versions.ADVICE,

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from fedcommons import shown
 from fedcommons.checks import BoolArray
+from fedcommons.federate.protocol import scale_fields
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays, digest_of
 from fedcommons.federate.protocol.refusals import AnswerRefused, CommitUnknown
@@ -29,6 +30,7 @@ from fedcommons.federate.server.training_folder import TrainingFolder
 from fedcommons.federate.server.withdrawals import Dismissals
 from fedcommons.federate.server.witnesses import Witnesses
 from fedcommons.methods import Method
+from fedcommons.scaling import Moments, Scale
 
 logger = shown.logger(__name__)
 
@@ -77,6 +79,7 @@ class AnswerCollector:
     ) -> None:
         self.federation, self.link, self.folder = federation, link, folder
         self.method, self.deadline, self.config = method, deadline, config
+        self.scale: Scale | None = None  # of the inputs, if they have one
         self._coverage = Coverage()
         self._witnesses = Witnesses()
         self._dismissals = Dismissals(federation)
@@ -150,6 +153,20 @@ class AnswerCollector:
         self._hear(self.ask(model, 0, present, task="owner-share"), None, take)
         return shares
 
+    def moments(self, asked: BoolArray) -> tuple[RoundAnswers, dict[int, Moments]]:
+        """What sites tell of their inputs, by place."""
+        moments: dict[int, Moments] = {}
+
+        def take(found: RoundAnswers, place: int, reply: Reply) -> None:
+            fields = self._checked(reply, place, 0)
+            taken_back = withdrawals.reported(fields, self.commit, place)
+            if taken_back is not None:
+                found.taken_back[place] = taken_back
+                raise AnswerRefused("withdrew examples")
+            moments[place] = scale_fields.moments_of(fields, self.commit.members[place].n_examples)
+
+        return self._hear(self.ask({}, 0, asked, task="moments"), None, take), moments
+
     def ask(
         self, model: NamedArrays, round_number: int, asked: BoolArray, *, task: str = "answer"
     ) -> Asked:
@@ -179,6 +196,7 @@ class AnswerCollector:
             "local-steps": self.method.local_steps,
             "batch-size": self.method.batch_size or 0,
             "model-digest": digest_of(model),
+            **scale_fields.of_scale(self.scale),
             **self.newcomers.look(),
         }
         number = self.federation.state.questions.fresh()
@@ -278,7 +296,7 @@ class AnswerCollector:
             fields["receipt-signatures"] = [r.signature for r in receipts]
             fields["receipt-path"] = self.federation.path_to_receipts(who)
         config = {**self.config, "server-round": common["round"]}
-        return Question(fields, model=model, config=config)
+        return Question(fields, model=model, config=config, is_again=whole)
 
     def _checked(self, reply: Reply, place: int, round_number: int) -> Mapping[str, Any]:
         """The fields of a reply to this question, from this site, under this commit."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fedcommons import checks, shown
+from fedcommons.federate.protocol import scale_fields
 from fedcommons.federate.protocol.model_schema import NamedArrays, digest_of
 from fedcommons.federate.server import site_metrics
 from fedcommons.federate.server.advice import advice
@@ -21,6 +22,7 @@ from fedcommons.federate.server.federation import ServerFederation
 from fedcommons.federate.server.hooks import Hooks
 from fedcommons.federate.server.link import NO_ANSWER, Link, Node, Question, Reply
 from fedcommons.federate.server.site_metrics import Numbers, SiteMetrics
+from fedcommons.scaling import Scale
 from fedcommons.streams import stream
 
 logger = shown.logger(__name__)
@@ -67,6 +69,7 @@ class Evaluator:
     ) -> None:
         self.federation, self.link, self.evaluation = federation, link, evaluation
         self.deadline, self.seed = deadline.of_evaluation(), seed
+        self.scale: Scale | None = None  # of the inputs, if they have one
         self._said: set[str] = set()
 
     def metrics(
@@ -87,6 +90,7 @@ class Evaluator:
             "digest": self.federation.commit.digest,
             "round": round_number,
             "model-digest": digest_of(model),
+            **scale_fields.of_scale(self.scale),
         }
         config = {**self.evaluation.config, "server-round": round_number}
         numbers, who = self.federation.state.questions, self.federation.meeting.identity_of

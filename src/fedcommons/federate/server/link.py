@@ -37,12 +37,14 @@ class Question:
         envelopes: large byte strings.
         model: at which the site is to train, or which it is to measure.
         config: for the app's own function, passed on as it is.
+        is_again: it follows another one to this node, with other fields; nothing else differs.
     """
 
     fields: Mapping[str, Any]
     envelopes: Sequence[bytes] = ()
     model: NamedArrays | None = None
     config: Mapping[str, Any] | None = None
+    is_again: bool = False
 
     def __post_init__(self) -> None:
         fields = {versions.FIELD: versions.CURRENT, **self.fields}

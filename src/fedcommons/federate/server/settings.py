@@ -18,6 +18,8 @@ from fedcommons.estimators import ESTIMATORS
 from fedcommons.methods import Method
 from fedcommons.stragglers import StragglerModel
 
+SCALES = ("none", "standard")
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -31,6 +33,8 @@ class Settings:
             Where sites answer with trained models, it scales how far the model follows them.
         stragglers: rehearse absences: sites that this model has missing are not asked.
         seed: of the rehearsed absences.
+        scale: "standard" brings the inputs of all sites to mean 0 and standard deviation 1, by
+            what the sites tell of theirs before round 1; "none" leaves them as they are.
     """
 
     method: Method = field(default_factory=Method)
@@ -39,6 +43,7 @@ class Settings:
     decay: float = 1.0
     stragglers: StragglerModel | None = None
     seed: int = 0
+    scale: str = "none"
 
     @classmethod
     def of(cls, **settings: Any) -> Settings:
@@ -63,6 +68,8 @@ class Settings:
             raise ArgumentError(
                 f"code must be one of {', '.join(CODES)}, which sites have too, got {code!r}"
             )
+        if self.scale not in SCALES:
+            raise ArgumentError(f"scale must be one of {', '.join(SCALES)}, got {self.scale!r}")
         known_as = {  # in one form each: the name of a training goes by them
             "learning_rate": checks.positive("learning_rate", self.learning_rate),
             "decay": checks.positive("decay", self.decay),
@@ -91,6 +98,7 @@ class Settings:
             "stragglers": self.stragglers,
             "seed": self.seed,
             "server_optimizer": method.server_optimizer,
+            "scale": self.scale,
         }
 
     def name(self, config: Mapping[str, Any]) -> str:
@@ -112,6 +120,8 @@ class Settings:
         listed = self.listed
         if listed["server_optimizer"] == "sgd":
             del listed["server_optimizer"]
+        if listed["scale"] == "none":
+            del listed["scale"]
         with np.printoptions(threshold=sys.maxsize):  # a recorded trace is spelt out
             settings = ", ".join(f"{name}={value!r}" for name, value in listed.items())
         return f"(Settings({settings}), {sorted(config.items())!r})"

@@ -24,6 +24,7 @@ from fedcommons.federate.server.link import Link
 from fedcommons.federate.server.round_notes import Evaluate, RoundNote
 from fedcommons.federate.server.rounds import Rounds
 from fedcommons.federate.server.settings import Settings
+from fedcommons.federate.server.standardisation import scale_of_training
 from fedcommons.federate.server.training_folder import TrainingFolder
 from fedcommons.federate.server.training_state import TrainingState, digest_of
 
@@ -100,11 +101,17 @@ class Training:
         )
         rounds = Rounds(self.federation, self.settings, collector)
         saved = self.federation.state.checkpoint(self.name)
+        if (scale := scale_of_training(collector, self.settings, saved)) is not None:
+            collector.scale = scale.scale
         code_choice.commit_to_code(
             self.federation, self.settings, saved, lambda: collector.owner_shares(initial)
         )
         state = self._begin(initial, folder, evaluate, saved)
-        if state.round and num_rounds <= state.round:
+        best = None if self.watch is None else Best(self.folder, self.watch)
+        if best is not None:  # it may have died before it was kept
+            best.consider(state.history[-1], state.model)
+        is_final = best is not None and best.is_final(state.history)
+        if state.round and (num_rounds <= state.round or is_final):
             rounds.bring_up_to_date(state)
             self._save(state, folder)
             logger.warning(
@@ -115,15 +122,14 @@ class Training:
         if self.settings.method.warm and not state.warmed:
             rounds.warm_up(state)
             self._save(state, folder)
-        best = None if self.watch is None else Best(self.folder, self.watch)
-        if best is not None:  # it may have died before it was kept
-            best.consider(state.history[-1], state.model)
         evaluator = Evaluator(
             self.federation, link, self.evaluation, self.deadline, self.settings.seed
         )
+        evaluator.scale = collector.scale
         around = _Around(evaluator, evaluate, on_round, hooks or Hooks(), best)
         self._go_on(rounds, state, num_rounds, around)
-        results.write(self.folder, self._about(), state.history, state.model)
+        about = {**self._about(), **({} if scale is None else {"scale": scale.listed})}
+        results.write(self.folder, about, state.history, state.model)
         return state
 
     def _go_on(

@@ -28,6 +28,7 @@ class TrainingFolder:
     checkpoint.npz       where it is after the last finished round; it names what counts of
     history.jsonl        a line for each round, and
     answers/000012.float32  answers: those that the estimator remembers, and those of this round;
+    scale.json           what inputs are brought to one scale with, if they are;
     untrained.npz        the model's arrays that no round changes, as the training began with them,
     and, when a run ends, the results: run.json, model.npz, rounds.parquet, answers.parquet
     """

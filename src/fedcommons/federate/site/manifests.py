@@ -79,7 +79,10 @@ class Manifest:
 
 def _content_digest(data: SiteData, fingerprints: npt.NDArray[np.uint8]) -> bytes:
     """The digest of all fingerprints and marks."""
-    whole = hashlib.sha256(repr((str(data.x.dtype), data.x.shape)).encode())
+    about: tuple[object, ...] = (str(data.x.dtype), data.x.shape)
+    if not data.form.has_class_numbers:
+        about += (str(data.y.dtype), data.y.shape[1:])
+    whole = hashlib.sha256(repr(about).encode())
     whole.update(fingerprints.reshape(-1).data)
     whole.update(data.shareable.data)
     return whole.digest()

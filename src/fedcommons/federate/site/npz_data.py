@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from fedcommons.errors import DataError
@@ -18,7 +19,9 @@ from fedcommons.unpacked import check_expanded
 IN_MEMORY = 64 << 20  # a compressed array up to this size is simply read
 
 
-def read_npz_data(path: Path, unpacked: Path, stamp: str) -> SiteData:
+def read_npz_data(
+    path: Path, unpacked: Path, stamp: str, *, classes: Sequence[str] | None
+) -> SiteData:
     small = read_npz(path, ["y"], DataError)
     try:
         with zipfile.ZipFile(path) as archive:
@@ -32,7 +35,14 @@ def read_npz_data(path: Path, unpacked: Path, stamp: str) -> SiteData:
         raise DataError(f"{path} cannot be read as .npz: {error}") from None
     if "shareable.npy" in names:
         small |= read_npz(path, ["shareable"], DataError)
-    return SiteData.checked(rows, small["y"], small.get("shareable"), stamp=stamp, source=str(path))
+    return SiteData.checked(
+        rows,
+        small["y"],
+        small.get("shareable"),
+        stamp=stamp,
+        source=str(path),
+        classes=classes,
+    )
 
 
 def _inputs(archive: zipfile.ZipFile, path: Path, unpacked: Path) -> Rows:

@@ -94,7 +94,7 @@ class NumberedRows:
         """The rows that are trained on."""
         return np.flatnonzero(manifest.live & ~self.store.withdrawals.gone(manifest))
 
-    def examples(self, manifest: Manifest) -> tuple[npt.NDArray[Any], IntArray]:
+    def examples(self, manifest: Manifest) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Inputs and labels of the rows that are trained on."""
         self.data.check_unpacked()
         rows = self.trained_on(manifest)

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedcommons import checks
-from fedcommons.checks import BoolArray, IntArray
+from fedcommons.checks import BoolArray
 from fedcommons.errors import DataError
-from fedcommons.federate.protocol.example_schema import ExampleForm, layout_of
+from fedcommons.federate.protocol.example_schema import (
+    ExampleForm,
+    digest_of_columns,
+    layout_of,
+)
 from fedcommons.federate.protocol.packing import DTYPES
 from fedcommons.federate.site.file_rows import ArrayRows, FileRows, Rows
 from fedcommons.federate.site.fingerprints import FINGERPRINT, fingerprints_of
+from fedcommons.federate.site.labels import checked_labels, class_names, numbered
 from fedcommons.federate.site.spool import UNPACKED
 
 BLOCK_BYTES = 16 << 20  # of inputs that are read at a time
@@ -26,30 +32,41 @@ class SiteData:
 
     Attributes:
         x: inputs, (examples, ...).
-        y: (examples,) labels.
+        y: labels, (examples,) class numbers or (examples, ...) of any other kind.
         shareable: (examples,) what may leave the site. Everything is private unless marked.
         stamp: changes whenever the data file does; empty if there is no file.
         source: what messages call the data.
         layout: the type and shape of one example; empty if there are no examples to tell it from.
-        columns: the digest of the features' names; empty if they have none.
-        n_classes: all labels are below it, those of others too; None if it is not known.
+        features: their names; none if they have none.
+        columns: the digest of these names; empty if there are none.
+        n_classes: class numbers are below it, those of others too; None if it is not known.
     """
 
     x: Rows
-    y: IntArray
+    y: npt.NDArray[Any]
     shareable: BoolArray
     stamp: str = ""
     source: str = "data"
     layout: str = ""
+    features: tuple[str, ...] = ()
     columns: str = ""
     n_classes: int | None = None
 
     @classmethod
     def from_arrays(
-        cls, x: npt.ArrayLike, y: npt.ArrayLike, shareable: npt.ArrayLike | None = None
+        cls,
+        x: npt.ArrayLike,
+        y: npt.ArrayLike,
+        shareable: npt.ArrayLike | None = None,
+        *,
+        classes: Sequence[str] | None = None,
     ) -> SiteData:
-        """Examples in memory; without `shareable` all are private."""
-        return cls.checked(ArrayRows(np.asarray(x)), y, shareable)
+        """Examples in memory; without `shareable` all are private.
+
+        Labels are numbers of any shape: one integer each is a class number. Or they are names of
+        `classes`, a list that all sites have in the same order.
+        """
+        return cls.checked(ArrayRows(np.asarray(x)), y, shareable, classes=classes)
 
     @classmethod
     def checked(
@@ -60,30 +77,36 @@ class SiteData:
         *,
         stamp: str = "",
         source: str = "data",
-        columns: str = "",
+        features: Sequence[str] = (),
+        classes: Sequence[str] | None = None,
     ) -> SiteData:
         """Examples whose parts fit together; raise if they do not."""
-        y = np.asarray(y)
+        names = None if classes is None else class_names(classes)
         if len(x.shape) < 2 or 0 in x.shape[1:] or str(x.dtype) not in DTYPES:
             raise DataError(
                 f"{source}: x must be numbers (examples, ...), got {x.dtype}, {x.shape}"
             )
-        if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer) or len(y) != x.shape[0]:
-            raise DataError(
-                f"{source}: y must be one integer label for each of the {x.shape[0]} examples, "
-                f"got {y.dtype}, shape {y.shape}"
-            )
-        if y.size and (y.min() < 0 or y.max() > checks.LARGEST):
-            wrong = y.min() if y.min() < 0 else y.max()
-            raise DataError(f"{source}: y must be labels from 0 to {checks.LARGEST}, got {wrong}")
-        mask = np.zeros(len(y), np.bool_) if shareable is None else np.array(shareable)
-        if mask.dtype != np.bool_ or mask.shape != y.shape:
+        labels = checked_labels(
+            y if names is None else numbered(y, names, source), x.shape[0], source
+        )
+        mask = np.zeros(len(labels), np.bool_) if shareable is None else np.array(shareable)
+        if mask.dtype != np.bool_ or mask.shape != labels.shape[:1]:
             raise DataError(
                 f"{source}: shareable must be boolean, one for each example, "
                 f"got {mask.dtype}, shape {mask.shape}"
             )
-        layout = layout_of(x.dtype, x.shape[1:])
-        return cls(x, y.astype(np.int64), mask, stamp, source, layout, columns)
+        form = ExampleForm(x.dtype, x.shape[1:], labels.dtype, labels.shape[1:])
+        return cls(
+            x,
+            labels,
+            mask,
+            stamp,
+            source,
+            layout_of(form),
+            tuple(features),
+            digest_of_columns(features) if features else "",
+            None if names is None else len(names),
+        )
 
     @classmethod
     def none(cls) -> SiteData:
@@ -92,7 +115,14 @@ class SiteData:
 
     def check_labels(self) -> None:
         """Raise if a label is not one of the classes; does nothing if their number is unknown."""
-        if self.n_classes is not None and self.y.size and self.y.max() >= self.n_classes:
+        if self.n_classes is None or not self.y.size:
+            return
+        if not self.form.has_class_numbers:
+            raise DataError(
+                f"{self.source}: y must be class numbers if n_classes is given, got "
+                f"{self.y.dtype}, shape {self.y.shape}: leave n_classes out for other targets"
+            )
+        if self.y.max() >= self.n_classes:
             row = int(self.y.argmax())
             raise DataError(
                 f"{self.source}: y must be labels from 0 to {self.n_classes - 1}, got "
@@ -106,7 +136,9 @@ class SiteData:
     @property
     def form(self) -> ExampleForm:
         """What every example must look like, those that others send too."""
-        return ExampleForm(self.x.dtype, self.x.shape[1:], self.n_classes)
+        return ExampleForm(
+            self.x.dtype, self.x.shape[1:], self.y.dtype, self.y.shape[1:], self.n_classes
+        )
 
     def check_unpacked(self) -> None:
         """Raise if inputs were unpacked into a copy that was damaged since; remove that copy."""
@@ -126,9 +158,7 @@ class SiteData:
     def fingerprints(self, key: bytes) -> npt.NDArray[np.uint8]:
         """A fingerprint of every example, (examples, 16) bytes; raise if an input is not finite."""
         out = np.empty((self.n_examples, FINGERPRINT), np.uint8)
-        step = max(1, BLOCK_BYTES // self.form.row_bytes)
-        for start in range(0, self.n_examples, step):
-            block = self.x.block(start, min(start + step, self.n_examples))
+        for start, block in self.blocks():
             if block.dtype.kind == "f" and not np.isfinite(block).all():
                 flat = block.reshape(len(block), -1)
                 row, column = np.argwhere(~np.isfinite(flat))[0]
@@ -136,5 +166,12 @@ class SiteData:
                     f"{self.source}: x must be finite, got {flat[row, column]} in example "
                     f"{start + row}"
                 )
-            out[start : start + step] = fingerprints_of(block, self.y[start : start + step], key)
+            rows = slice(start, start + len(block))
+            out[rows] = fingerprints_of(block, self.y[rows], key)
         return out
+
+    def blocks(self) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+        """The inputs in parts, and the row at which each begins."""
+        step = max(1, BLOCK_BYTES // self.form.row_bytes)
+        for start in range(0, self.n_examples, step):
+            yield start, self.x.block(start, min(start + step, self.n_examples))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,65 +12,51 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcommons.errors import DataError
-from fedcommons.federate.protocol.example_schema import digest_of_columns
 from fedcommons.federate.protocol.packing import DTYPES
 from fedcommons.federate.site import spool
 from fedcommons.federate.site.file_rows import FileRows
 from fedcommons.federate.site.own_data import SiteData
+from fedcommons.federate.site.table_columns import TableColumns, together
 from fedcommons.parquet import index_columns, opened
 
 BLOCK_BYTES = 16 << 20  # of rows that are put together at a time
 COLUMNS_AT_ONCE = 16  # one page of each is in memory, about a megabyte
-ALIKE = 0.8  # names this similar may be misspellings of each other: sharable, but not stable
 
 
 def read_parquet_data(
-    path: Path, unpacked: Path, stamp: str, *, label: str, shareable: str
+    path: Path,
+    unpacked: Path,
+    stamp: str,
+    *,
+    label: str | Sequence[str],
+    shareable: str,
+    classes: Sequence[str] | None,
 ) -> SiteData:
     # Otherwise whole row groups are read ahead, and a file may be a single one.
     bounded: Any = dict(pre_buffer=False, buffer_size=1 << 16)
     with opened(path, DataError, **bounded) as file:
-        names = file.schema_arrow.names
-        if label not in names or len(set(names)) != len(names):
-            raise DataError(
-                f"{path} must have the label column {label!r} and each column once, "
-                f"got {names[:20]}"
-            )
-        features = _features(path, file.schema_arrow, label, shareable)
-        dtype = _dtype_of(path, file.schema_arrow, features)
-        y = _column(path, file, label)
-        marked = _column(path, file, shareable) if shareable in names else None
+        schema = file.schema_arrow
+        columns = TableColumns.of(
+            path,
+            schema.names,
+            label=label,
+            shareable=shareable,
+            index=index_columns(schema),
+            booleans=[field.name for field in schema if field.type == "bool"],
+        )
+        features = columns.features
+        dtype = _dtype_of(path, schema, features)
+        y = together([_column(path, file, name) for name in columns.labels])
+        marked = None if columns.shareable is None else _column(path, file, columns.shareable)
         parts = _rows_of(path, file, features, dtype, unpacked.parent)
         rows = FileRows(spool.unpack(unpacked, parts), 0, dtype, (len(y), len(features)))
     return SiteData.checked(
-        rows, y, marked, stamp=stamp, source=str(path), columns=digest_of_columns(features)
+        rows, y, marked, stamp=stamp, source=str(path), features=features, classes=classes
     )
-
-
-def _features(path: Path, schema: Any, label: str, shareable: str) -> list[str]:
-    """The feature columns, in order. Columns that are most likely no features are refused."""
-    features = [name for name in schema.names if name not in (label, shareable)]
-    index = index_columns(schema)
-    for name in features:
-        if name in index:
-            raise DataError(
-                f"{path}: column {name!r} is the index of a pandas table, no feature: write the "
-                "file with index=False"
-            )
-        is_boolean = str(schema.field(name).type) == "bool"
-        mark = [shareable.casefold()]
-        if is_boolean and difflib.get_close_matches(name.casefold(), mark, cutoff=ALIKE):
-            raise DataError(
-                f"{path}: column {name!r} must be called {shareable!r} if it says what may be "
-                "shared; otherwise give it a less similar name"
-            )
-    return features
 
 
 def _dtype_of(path: Path, schema: Any, features: list[str]) -> np.dtype[Any]:
     """The type that holds all feature columns."""
-    if not features:
-        raise DataError(f"{path} must have feature columns, got {schema.names[:20]}")
     dtypes = []
     for name in features:
         kind = schema.field(name).type

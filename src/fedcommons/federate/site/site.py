@@ -185,10 +185,12 @@ class Site(Participant):
         if not np.array_equal(own[own >= 0], np.flatnonzero(stays)) or (own < 0).sum() != n_private:
             raise CommitRefused("the commit does not list the examples that this site has")
 
-    def received_examples(self, commit: Commit, sender: int) -> tuple[npt.NDArray[Any], IntArray]:
+    def received_examples(
+        self, commit: Commit, sender: int
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Inputs and labels of what came from a sender and is still held."""
         none = np.empty(0, np.int64)
-        nothing = SharedExamples(none, none, self.data.x.take(none))
+        nothing = SharedExamples(none, self.data.y[none], self.data.x.take(none))
         identity = commit.members[sender].identity
         parts = [nothing, *self.store.received.chunks(bytes.fromhex(commit.epoch), identity)]
         numbers = np.concatenate([part.numbers for part in parts])

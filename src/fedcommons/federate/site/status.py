@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedcommons.federate.protocol.commits import Commit
+from fedcommons.federate.site import labels, standardisation
 from fedcommons.federate.site.own_data import SiteData
 from fedcommons.federate.site.policy import read_policy
 from fedcommons.federate.site.store import Store
@@ -40,16 +41,23 @@ def status_of(store: Store) -> dict[str, Any]:
 
 
 def summary_of(data: SiteData) -> dict[str, Any]:
-    """What the data are. All of them are read; a bad label or input raises an error."""
+    """What the data are, and a word of inputs on very different scales.
+
+    All of them are read; a bad label or input raises an error.
+    """
     data.check_labels()
     data.fingerprints(bytes(32))
-    labels = np.unique(data.y)
-    return {
+    found: dict[str, Any] = {
         "examples": data.n_examples,
         "shareable": int(data.shareable.sum()),
         "an_example": data.layout,
-        "labels": ", ".join(map(str, labels[:20])) + (", ..." if len(labels) > 20 else ""),
+        "labels": labels.in_words(data.y),
     }
+    if data.features:
+        found["features"] = ", ".join(data.features)
+    if apart := standardisation.scales_of(data):
+        found["scales"] = f"very different: {apart}"
+    return found
 
 
 def ledger_of(store: Store) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import sqlite3
 from typing import Any
 
 APPLICATION = 0x46434F4D  # "FCOM": how SQLite knows a store of fedcommons from other databases
-VERSION = 3
+VERSION = 4
 
 SCHEMA = """
 CREATE TABLE about (name TEXT PRIMARY KEY, value BLOB NOT NULL, seal BLOB NOT NULL) WITHOUT ROWID;

@@ -22,8 +22,12 @@ Run = Callable[..., list[tuple[Any, ...]]]
 """Runs one SQL statement with its values and returns all rows."""
 
 
+def _with_any_labels(_run: Run) -> None:
+    """2 -> 3: what is received may have labels of any kind; what is here stays as it is."""
+
+
 def _with_what_was_given(run: Run) -> None:
-    """2 -> 3: to whom examples were given is kept, and exchanges are drawn by all sites.
+    """3 -> 4: to whom examples were given is kept, and exchanges are drawn by all sites.
 
     An exchange that was begun in the old way cannot be gone on with: its keys are destroyed.
     """
@@ -69,7 +73,7 @@ def _given(record: bytes, manifests: dict[bytes, tuple[bytes, ...]]) -> tuple[st
     return names, b"", b""
 
 
-UPGRADES: dict[int, Callable[[Run], object]] = {2: _with_what_was_given}
+UPGRADES: dict[int, Callable[[Run], object]] = {2: _with_any_labels, 3: _with_what_was_given}
 """For each earlier version n, what turns a store of version n into one of version n + 1."""
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,13 +14,15 @@ from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedcommons import checks
-from fedcommons.errors import FederationError
+from fedcommons.errors import ArgumentError, FederationError
+from fedcommons.federate.protocol import scale_fields
 from fedcommons.federate.protocol.model_schema import NamedArrays
 from fedcommons.federate.protocol.refusals import (
     ExamplesIgnored,
     NothingMeasured,
     ReplyWithoutContent,
 )
+from fedcommons.federate.site.labels import class_names
 from fedcommons.federate.site.own_data import SiteData
 from fedcommons.federate.site.questions import check_measured
 from fedcommons.federate.site.reviewed_apps import check_app
@@ -38,10 +41,12 @@ from fedcommons.federate.transport.node_config import (
     policy_of,
     site_name,
     store_folder,
+    tells_means,
 )
 from fedcommons.federate.transport.scrubbed_errors import Handler, scrubbed
 from fedcommons.federate.transport.site_requests import SiteReply, SiteRequests
 from fedcommons.federate.transport.weighted_examples import Batch, Batches, WeightedExamples
+from fedcommons.scaling import Scale
 
 
 def attach(
@@ -49,15 +54,26 @@ def attach(
     data: Callable[[Context], SiteData] | None = None,
     *,
     n_classes: int | None = None,
+    classes: Sequence[str] | None = None,
 ) -> SiteClient:
     """Let a client app take part in exchanges; `data` loads the site's examples.
 
     Without `data` they are read from the file that the node config names. With `n_classes` labels
     that are not below it are refused, the site's own and those that others send: else one site's
-    mistake stops the training of all that hold its examples.
+    mistake stops the training of all that hold its examples. Labels in files that are words are
+    names of `classes`: all sites number these in the same order.
     """
     if n_classes is not None:
         n_classes = checks.integer("n_classes", n_classes, low=1)
+    if classes is not None:
+        names = class_names(classes)
+        if data is not None:
+            raise ArgumentError(
+                "classes must be given where the examples are made, as "
+                "SiteData.from_arrays(..., classes=...) or data_from_node_config(context, "
+                "classes=...), and not to attach, if it gets data, too"
+            )
+        data = partial(data_from_node_config, classes=names)
     mods.check_outside(app_mods(app))
     client = SiteClient(app, data, n_classes, module=sys._getframe(1).f_code.co_filename)
     with without_app_mods(app):  # those are for the app's own functions
@@ -111,6 +127,7 @@ class SiteClient:
     """
 
     _examples: ClassVar[dict[int, WeightedExamples]] = {}  # while a node trains
+    _scales: ClassVar[dict[int, Scale | None]] = {}  # while a node trains or evaluates
     _asked_for: ClassVar[set[int]] = set()  # nodes, by their training functions
 
     def __init__(
@@ -152,7 +169,8 @@ class SiteClient:
             pinned = peers_from_node_config(context)
             # Who withdrew everything may have removed it too, and still takes its leave.
             data = SiteData.none() if store.withdrawals.everything else self._load(context)
-            data = replace(data, n_classes=self._n_classes)
+            if self._n_classes is not None:
+                data = replace(data, n_classes=self._n_classes)
             keys, replaced = (pinned.keys, pinned.replaced) if pinned else (None, None)
             self._open[known] = Site(store, data, name, keys, policy, replaced)
         return self._open[known]
@@ -211,6 +229,18 @@ class SiteClient:
         found = self._weighted_examples(context)
         return found.x, found.y, found.weight
 
+    def scale(self, context: Context) -> Scale | None:
+        """What inputs were brought to one scale with; None if they are as they are in the data.
+
+        `scale.apply(x)` does the same to inputs of one's own, held out for evaluation perhaps.
+        """
+        if context.node_id not in self._scales:
+            raise FederationError(
+                "a scale is there while a message is handled: use mods=[coded(site)] or "
+                "mods=[evaluated(site)]"
+            )
+        return self._scales[context.node_id]
+
     def _weighted_examples(self, context: Context) -> WeightedExamples:
         held = self._examples.get(context.node_id)
         if held is None:
@@ -247,12 +277,13 @@ class SiteClient:
 
         def train(examples: WeightedExamples) -> Mapping[str, NamedArrays]:
             self._examples[context.node_id] = examples
+            self._scales[context.node_id] = scale_fields.scale_of(fields)
             self._asked_for.discard(context.node_id)
             content["arrays"] = own_statistics.with_own(given, context.state)
             try:
                 reply = app_train(message, context)
             finally:
-                del self._examples[context.node_id]
+                del self._examples[context.node_id], self._scales[context.node_id]
             returned = _content_of(reply)
             if context.node_id not in self._asked_for:
                 raise ExamplesIgnored(
@@ -287,7 +318,11 @@ class SiteClient:
         content, fields, given = _taken_apart(message)
         reply = self._requests_of(context).evaluate(fields, arrays_of(given))
         content["arrays"] = own_statistics.with_own(given, context.state)
-        measured = messages.metrics(_content_of(app_evaluate(message, context)))
+        self._scales[context.node_id] = scale_fields.scale_of(fields)
+        try:
+            measured = messages.metrics(_content_of(app_evaluate(message, context)))
+        finally:
+            del self._scales[context.node_id]
         if not measured:
             raise NothingMeasured("the evaluate function must return a MetricRecord")
         check_measured(self.site(context).policy, measured.get("num-examples"))
@@ -314,7 +349,7 @@ class SiteClient:
         site = self.site(context)
         known = self._requests.get(site.store.folder)
         if known is None or known.site is not site:
-            known = self._requests[site.store.folder] = SiteRequests(site)
+            known = self._requests[site.store.folder] = SiteRequests(site, tells_means(context))
         return known
 
 

@@ -65,7 +65,7 @@ def owner_share(
     model: NamedArrays,
     train: Train,
     x: npt.NDArray[Any],
-    y: IntArray,
+    y: npt.NDArray[Any],
     shared: npt.NDArray[np.bool_],
     copies: IntArray,
 ) -> float:
@@ -77,7 +77,7 @@ def owner_share(
         copies: how many copies there are of each.
     """
 
-    def gradient(x: npt.NDArray[Any], y: IntArray) -> FloatArray:
+    def gradient(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> FloatArray:
         """The sum of the gradients of these examples, up to a factor common to all."""
         arrays = answer(model, WeightedExamples(x, y, np.ones(len(y)), one_step=True), train)
         return ModelSchema.of(arrays).vector(arrays)

@@ -50,7 +50,7 @@ class FlowerLink:
 
     def __init__(self, grid: Grid, configure: Configure | None = None) -> None:
         self.grid, self._configure = grid, configure
-        self._configured: tuple[Kind, Any, dict[Node, RecordDict]] | None = None
+        self._beside: dict[Node, dict[str, Any]] = {}  # what a strategy sent beside the model
         self._model_bytes: dict[Ticket, int] = {}  # of the questions that carry a model
         _log_to_flower()
 
@@ -79,16 +79,19 @@ class FlowerLink:
         model = next((q.model for q in questions.values()), None)
         if self._configure is None or model is None:
             return made(kind, questions, seconds)
-        if self._configured is not None and self._configured[:2] == (kind, id(model)):
-            others = self._configured[2]
-            if all(node in others for node in questions):  # asked again: what the strategy made
-                return [
-                    _message(kind, node, {**others[node], **_fields(question)}, seconds)
-                    for node, question in questions.items()
-                ]
+        if all(question.is_again for question in questions.values()):
+            sent = made(kind, questions, seconds)
+            for message in sent:
+                message.content.update(self._beside[message.metadata.dst_node_id])
+            return sent
         sent = self._configure(kind, questions, seconds)
-        contents = {message.metadata.dst_node_id: message.content for message in sent}
-        self._configured = (kind, id(model), contents)
+        ours = {messages.FIELDS, "arrays"}
+        self._beside = {
+            message.metadata.dst_node_id: {
+                name: record for name, record in message.content.items() if name not in ours
+            }
+            for message in sent
+        }
         return sent
 
     def pull(self, tickets: Collection[Ticket]) -> Iterator[tuple[Ticket, Reply]]:

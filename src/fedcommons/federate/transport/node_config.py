@@ -5,6 +5,7 @@ Paths at a site come from here alone, never from the server; in a simulation the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,29 +63,42 @@ def policy_of(context: Context) -> Policy:
     )
 
 
-def data_from_node_config(context: Context) -> SiteData:
-    """The file that the node config names under `data`."""
-    return _data_file(context, "data")
+def data_from_node_config(context: Context, *, classes: Sequence[str] | None = None) -> SiteData:
+    """The file that the node config names under `data`; labels may be names of `classes`."""
+    return _data_file(context, "data", classes)
 
 
-def held_out_from_node_config(context: Context) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+def held_out_from_node_config(
+    context: Context, *, classes: Sequence[str] | None = None
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Inputs and labels of the file that the node config names under `held-out`.
 
     They are for the app's evaluate function: nothing trains on them, and nothing is shared.
     """
-    found = _data_file(context, "held-out")
+    found = _data_file(context, "held-out", classes)
     return found.x.take(np.arange(found.n_examples)), found.y
 
 
-def _data_file(context: Context, key: str) -> SiteData:
+def tells_means(context: Context) -> bool:
+    """Whether the site may tell means and deviations of its inputs (`scale`)."""
+    value = context.node_config.get("tell-means", True)
+    if not isinstance(value, bool):
+        raise ArgumentError(f"node config: tell-means must be true or false, got {value!r}")
+    return value
+
+
+def _data_file(context: Context, key: str, classes: Sequence[str] | None) -> SiteData:
     config = context.node_config
     if not isinstance(config.get(key), str):
         raise ArgumentError(
-            f'node config: {key} must be an .npz or .parquet file, as {key}="/path"'
+            f'node config: {key} must be an .npz, .parquet or .csv file, as {key}="/path"'
         )
     return load_site_data(
         str(config[key]),
         spool=store_folder(context) / SPOOL,
         label=str(config.get("label-column", "label")),
         shareable=str(config.get("shareable-column", "shareable")),
+        classes=classes,
+        separator=str(config.get("separator", ",")),
+        decimal=str(config.get("decimal", ".")),
     )

@@ -9,18 +9,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedcommons.checks import IntArray
 from fedcommons.coding import CODES
-from fedcommons.federate.protocol import statements, versions
+from fedcommons.federate.protocol import scale_fields, statements, versions
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.farewells import farewell
 from fedcommons.federate.protocol.model_schema import NamedArrays, digest_of
 from fedcommons.federate.protocol.receipts import Receipt
 from fedcommons.federate.protocol.records import SignedOffer
-from fedcommons.federate.protocol.refusals import ModelChanged
+from fedcommons.federate.protocol.refusals import MeansWithheld, ModelChanged
 from fedcommons.federate.protocol.rotations import Rotations
 from fedcommons.federate.protocol.statements import is_under
-from fedcommons.federate.site import questions
+from fedcommons.federate.site import questions, standardisation
 from fedcommons.federate.site.batch_order import batch_order
 from fedcommons.federate.site.decoded import decoded_commit
 from fedcommons.federate.site.following import Proof
@@ -28,6 +27,7 @@ from fedcommons.federate.site.site import Site
 from fedcommons.federate.transport import coded_answer
 from fedcommons.federate.transport.coded_answer import Train
 from fedcommons.federate.transport.weighted_examples import WeightedExamples
+from fedcommons.scaling import Scale
 
 Fields = Mapping[str, Any]
 
@@ -46,7 +46,10 @@ class SiteRequests:
     """Answers the server's questions at one site."""
 
     site: Site
-    _read: tuple[bytes, npt.NDArray[Any], IntArray] | None = field(default=None, init=False)
+    tells_means: bool = True
+    _read: tuple[object, npt.NDArray[Any], npt.NDArray[Any]] | None = field(
+        default=None, init=False
+    )
 
     def offer(self, request: Fields, *, node_id: int, run_id: int) -> SiteReply:
         """Say who this is; a site that withdrew everything takes its leave instead."""
@@ -64,6 +67,8 @@ class SiteRequests:
                 farewells["withdrew-also"] = [old.name for old in before]
                 farewells["also-signed"] = [old.sign("withdrew", content) for old in before]
             return SiteReply(farewells)
+        if request.get(versions.FIELD, 0) < 3 and not self.site.data.form.has_class_numbers:
+            raise versions.ServerIsOlder("the server knows no labels but class numbers")
         digest, record = store.commit_record()
         signed = self.site.exchange.offer(
             federation,
@@ -162,16 +167,32 @@ class SiteRequests:
         others = _others_under(commit, me, request)
         held, n_own = site.holdings(commit), len(site.holdings(commit).own)
         fields["coverage"] = held.coverage
+        if request["task"] == "moments":
+            if not self.tells_means:
+                raise MeansWithheld("node config: tell-means is false")
+            site.store.questions.note(number, commit, others, site.policy)
+            own_x = site.rows.examples(site.manifest_of(commit))[0]
+            questions.check_measured(site.policy, len(own_x))
+            fields |= scale_fields.of_moments(standardisation.own_moments(site.data, own_x))
+            return SiteReply(fields)
+        scale = scale_fields.scale_of(request)
         if request["task"] == "owner-share":
             site.store.questions.note(number, commit, others, site.policy)
-            fields["owner-share"] = self._owner_share(commit, model, train)
+            fields["owner-share"] = self._owner_share(commit, scale, model, train)
             return SiteReply(fields)
+        if scale is None and int(request["round"]) <= 1:
+            standardisation.warn_of_scales(site.data)
         steps, size = int(request["local-steps"]), int(request["batch-size"])
         questions.check_steps(site.policy, steps, size)
         questions.check_examples(site.policy, held.shares, n_own)
         site.store.questions.note(number, commit, others, site.policy)
-        x, y = self._examples(commit)
-        asked = {"steps": steps, "size": size, **(config or {})}
+        x, y = self._examples(commit, scale)
+        asked = {
+            "steps": steps,
+            "size": size,
+            "scale": scale_fields.of_scale(scale),
+            **(config or {}),
+        }
         examples = WeightedExamples(
             x,
             y,
@@ -195,20 +216,28 @@ class SiteRequests:
         asked.note_measured(asked.check_new(request.get("question")))
         return SiteReply({"round": int(request["round"])})
 
-    def _owner_share(self, commit: Commit, model: NamedArrays, train: Train) -> float:
+    def _owner_share(
+        self, commit: Commit, scale: Scale | None, model: NamedArrays, train: Train
+    ) -> float:
         """The owner's best w; where too few examples are shared, or not, one without their help."""
         held, least = self.site.holdings(commit), self.site.policy.min_examples
         n_own, shared = len(held.own), held.own_shared
         n_shared = int(shared.sum())
         if 0 < n_shared < least or 0 < n_own - n_shared < least:
             return 1 / (commit.copies + 1)
-        x, y = self._examples(commit)
+        x, y = self._examples(commit, scale)
         copies = held.placement.copies[:n_own]
         return coded_answer.owner_share(model, train, x[:n_own], y[:n_own], shared, copies)
 
-    def _examples(self, commit: Commit) -> tuple[npt.NDArray[Any], IntArray]:
-        """Everything that the site holds, its own examples first; read once for each commit."""
-        if self._read is None or self._read[0] != commit.digest:
+    def _examples(
+        self, commit: Commit, scale: Scale | None
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Everything that the site holds, its own examples first, on the scale that is asked for.
+
+        It is read once for each commit and scale.
+        """
+        known_as = (commit.digest, scale_fields.of_scale(scale))
+        if self._read is None or self._read[0] != known_as:
             site = self.site
             own_x, own_y = site.rows.examples(site.manifest_of(commit))
             received = [
@@ -216,8 +245,9 @@ class SiteRequests:
                 for sender, _ in site.holdings(commit).senders
             ]
             x = np.concatenate([own_x, *(part for part, _ in received)])
+            x = standardisation.scaled(site.data, x, scale)
             y = np.concatenate([own_y, *(part for _, part in received)])
-            self._read = (commit.digest, x, y)
+            self._read = (known_as, x, y)
         return self._read[1], self._read[2]
 
 

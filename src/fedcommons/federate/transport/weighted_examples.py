@@ -14,7 +14,7 @@ from fedcommons.batches import batches
 from fedcommons.checks import FloatArray, IntArray
 from fedcommons.federate.protocol.refusals import BatchTooSmall, SeveralStepsRefused
 
-Batch = tuple[npt.NDArray[Any], IntArray, FloatArray]
+Batch = tuple[npt.NDArray[Any], npt.NDArray[Any], FloatArray]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class WeightedExamples:
     """Examples with weights, and how many local steps are to be made on batches of what size.
 
     Attributes:
-        x, y: (n, ...) and (n,).
+        x, y: inputs and labels, (n, ...) each.
         shares: (n,) this site's share of each example's gradient, b_ij.
         local_steps, batch_size: what the server asks for; 0 is a batch of all examples.
         one_step: whether the code allows for one local step alone, as negative shares demand.
@@ -33,7 +33,7 @@ class WeightedExamples:
     """
 
     x: npt.NDArray[Any]
-    y: IntArray
+    y: npt.NDArray[Any]
     shares: FloatArray
     local_steps: int = 1
     batch_size: int = 0
