@@ -90,7 +90,10 @@ def test_only_the_recipients_asked_for_get_an_envelope(three, epoch):
 
 
 def test_a_recipient_with_a_key_of_small_order_does_not_hold_up_the_others(three):
-    offers = [site.exchange.offer(FEDERATION, node_id=1, run_id=1, with_key=True) for site in three]
+    offers = [
+        site.exchange.offer(FEDERATION, node_id=1, run_id=1, with_key=True, seed=25)
+        for site in three
+    ]
     offers[C] = made_up(offers[C].checked(), three[C].store.identity, key="00" * 32)
     epoch = drawn(three[:C], Epoch(FEDERATION, 1, 1, tuple(offers)))
     assert set(sent_by(three[A], epoch)) == {B}

@@ -18,29 +18,9 @@ import numpy.typing as npt
 
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol import durable
-from fedcommons.federate.protocol.commits import MOST_FOLLOWED, Commit
-from fedcommons.federate.protocol.refusals import Refusal
 from fedcommons.json_file import read_json
 
 T = TypeVar("T")
-
-
-def commit_name(order: tuple[int, int]) -> str:
-    """The name of a commit's file."""
-    number, serial = order
-    return f"{number:05d}-{serial:05d}.json"
-
-
-def order_of(path: Path) -> tuple[int, int]:
-    number, serial = path.stem.split("-")
-    return int(number), int(serial)
-
-
-def read_commit(path: Path) -> Commit:
-    try:
-        return Commit.decode(path.read_bytes())
-    except (OSError, Refusal) as error:
-        raise FederationError(f"{path} is damaged: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +92,10 @@ def _with_a_chain(folder: Path) -> Path:
     record of an exchange that the server drew stays, under another name, for its receipts. Was it
     not committed, it is given up: it cannot be gone on with.
     """
+    # Results are read without what a federation needs: cryptography, for one.
+    from fedcommons.federate.protocol.commits import MOST_FOLLOWED
+    from fedcommons.federate.server.commit_files import commit_name, order_of, read_commit
+
     paths = sorted((folder / "commits").glob("[0-9]*-*.json"), key=order_of)
     commits = [read_commit(path) for path in paths]
     if commits and not commits[-1].follows:

@@ -15,12 +15,8 @@ from fedcommons.federate.protocol.receipts import Receipt
 from fedcommons.federate.protocol.records import Epoch
 from fedcommons.federate.protocol.refusals import Refusal
 from fedcommons.federate.server.checkpoints import Checkpoint, read_checkpoint
-from fedcommons.federate.server.formats import (
-    STATE_DIR,
-    commit_name,
-    order_of,
-    read_commit,
-)
+from fedcommons.federate.server.commit_files import commit_name, order_of, read_commit
+from fedcommons.federate.server.formats import STATE_DIR
 from fedcommons.federate.server.question_numbers import QuestionNumbers
 from fedcommons.json_file import read_json
 
