@@ -127,7 +127,7 @@ def test_a_copy_is_kept_until_the_upgrade_has_succeeded(old, monkeypatch):
 
     monkeypatch.setattr(durable, "reached", look)
     Store(old).close()
-    assert seen == [(2, f"{FILE}.version-2", 0o600)] * 3
+    assert seen == [(2, f"{FILE}.version-2", 0o600)] * (NOW + 2 - 2)
 
 
 def fail(run: store_upgrades.Run) -> None:
@@ -136,7 +136,7 @@ def fail(run: store_upgrades.Run) -> None:
 
 
 def test_a_failed_upgrade_leaves_the_store_and_a_copy(old, monkeypatch):
-    monkeypatch.setattr(store_upgrades, "UPGRADES", {2: fail})
+    monkeypatch.setattr(store_upgrades, "UPGRADES", {**store_upgrades.UPGRADES, 2: fail})
     with pytest.raises(
         StoreError, match="from format version 2 to 3, and is unchanged: the tables"
     ):
@@ -156,7 +156,8 @@ def test_a_copy_is_not_discarded_while_the_upgraded_store_is_damaged(old, monkey
         real(run)
         run("UPDATE peers SET site = 'x' || site")
 
-    monkeypatch.setattr(store_upgrades, "UPGRADES", {2: forgetful})
+    later = {**store_upgrades.UPGRADES, 2: forgetful}
+    monkeypatch.setattr(store_upgrades, "UPGRADES", later)
     for _ in range(2):
         with pytest.raises(StoreError, match="damaged: a row of peers"):
             Store(old)

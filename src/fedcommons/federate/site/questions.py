@@ -88,7 +88,7 @@ def check_steps(policy: Policy, local_steps: int, batch_size: int) -> None:
 
 def check_measured(policy: Policy, n_examples: object) -> None:
     """Refuse to say what was measured on too few examples; apps say on how many it was."""
-    if isinstance(n_examples, int | float) and not n_examples >= policy.min_examples:
+    if isinstance(n_examples, int | float) and 0 < n_examples < policy.min_examples:
         raise TooFewExamples(
             f"metrics would be of {n_examples:g} examples; min-examples is {policy.min_examples}"
         )
