@@ -87,6 +87,7 @@ bench: $(FEDERATION) ## Measure speed and memory, ours and peers'
 	$(BIN)/python benchmarks/models.py --json results/benchmark-models.json
 	$(BIN)/python benchmarks/federation.py --json results/benchmark-federation.json
 	$(BIN)/python benchmarks/size.py --json results/benchmark-size.json
+	$(BIN)/python benchmarks/adoption.py --json results/benchmark-adoption.json
 	$(BIN)/python benchmarks/deployment.py --json results/benchmark-deployment.json
 	$(BIN)/python benchmarks/exchange.py --json results/benchmark-exchange.json
 	$(BIN)/python benchmarks/proxy.py --json results/benchmark-proxy.json

@@ -82,7 +82,9 @@ def papers_task(folder: Path) -> dict[str, Any]:
     def main(grid: Grid, context: Context) -> None:
         federation = share(grid, context, copies=COPIES)
         beta = ArrayRecord({"beta": Array(np.zeros((785, 10), np.float32))})
-        CodedSum(federation, learning_rate=0.1).start(grid, beta, num_rounds=50)
+        CodedSum(federation, estimator="coded_sum", learning_rate=0.1).start(
+            grid, beta, num_rounds=50
+        )
 
     config = {"state-dir": str(folder / "server"), "sites": N_SITES}
     start = time.perf_counter()
@@ -149,7 +151,7 @@ def beside_fedavg(folder: Path, turns: int, rounds: int) -> dict[str, Any]:
     def main(grid: Grid, context: Context) -> None:
         federation = share(grid, context, copies=COPIES)
         initial = ArrayRecord(network().state_dict())
-        strategy = CodedSum(federation, local_steps=STEPS, batch_size=BATCH)
+        strategy = CodedSum(federation, estimator="coded_sum", local_steps=STEPS, batch_size=BATCH)
         done[0] += 1
 
         def begin(note: dict[str, Any]) -> None:

@@ -103,3 +103,20 @@ def test_size_benchmark_runs(tmp_path):
     ((_, found),) = json.loads(out.read_text()).items()
     assert found["checkpoint, MB"] == pytest.approx(0.4, rel=0.1)
     assert found["training's folder, MB"] > 4 * found["checkpoint, MB"]
+
+
+def test_adoption_benchmark_runs_and_nothing_is_lost_while_nothing_is_shared(tmp_path):
+    out = tmp_path / "results.json"
+    subprocess.run(
+        [
+            sys.executable, BENCHMARKS / "adoption.py", "--apps", "tabular", "--cases", "0", "2",
+            "--seeds", "2", "--rounds", "2", "--json", out,
+        ],
+        check=True,
+        capture_output=True,
+    )  # fmt: skip
+    all_answer, half_missing = json.loads(out.read_text())["tabular"].values()
+    assert all_answer["as good"]
+    of_seeds = all_answer["of each seed"]
+    assert of_seeds["after"] == pytest.approx(of_seeds["before"], abs=0.02)  # 3 of 17,000 examples
+    assert half_missing["difference"] != 0

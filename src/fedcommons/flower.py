@@ -117,6 +117,7 @@ def share(
     """
     from fedcommons.federate.protocol.model_schema import ModelSchema
     from fedcommons.federate.server import coordinator, room
+    from fedcommons.federate.server.settings import DEFAULT_ESTIMATOR
     from fedcommons.federate.transport import simulation
     from fedcommons.federate.transport.flower_arrays import model_of
     from fedcommons.federate.transport.flower_link import FlowerLink
@@ -146,7 +147,7 @@ def share(
                 n_sites,
                 schema,
                 folder,
-                estimator=str(config.get("estimator", "coded_sum")),
+                estimator=str(config.get("estimator", DEFAULT_ESTIMATOR)),
                 server_optimizer=str(config.get("server-optimizer", "sgd")),
             )
 

@@ -126,7 +126,10 @@ def test_missing_and_foreign_files_are_named(tmp_path):
     ("changes", "message"),
     [
         (dict(y_train=ARRAYS["y_train"][:-1]), "same length, got 7 and 6"),
-        (dict(y_train=ARRAYS["y_train"] + 0.5), "y_train must be integer labels, got dtype float"),
+        (
+            dict(y_train=ARRAYS["y_train"] + 0.5),
+            "y_train and y_test must be of one kind, got float64",
+        ),
         (dict(y_test=np.array([0, -1, 2])), "y_test must be labels >= 0, got -1"),
         (dict(x_train=np.full((7, 2), np.nan)), "missing value in example 0"),
         (dict(x_train=np.array([[1, 2]] * 6 + [[1, np.inf]])), "missing value in example 6"),
@@ -135,7 +138,7 @@ def test_missing_and_foreign_files_are_named(tmp_path):
         (dict(x_train=np.full((7, 2), "a")), "must be real numbers"),
         (dict(x_test=np.zeros((3, 5))), "examples of one shape"),
         (dict(x_train=np.zeros((0, 6)), y_train=np.zeros(0, int)), "must have examples, got none"),
-        (dict(y_train=np.zeros((7, 1), int)), "y_train must have one dimension"),
+        (dict(y_train=np.zeros((7, 1), int)), "y_train and y_test must be of one kind"),
         (
             dict(y_test=np.array([0, 10**12, 2])),
             r"labels must be numbers of classes.* examples \(10\) or 1000, got 1000000000000",
@@ -178,7 +181,7 @@ def test_damaged_idx_files_are_named(tmp_path, content, message):
         ({"label": [1], "a": [[1]]}, "column 'a' must hold numbers or text, got list"),
         ({"label": [1, 2], "a": [1.0, None]}, "column 'a' must have no missing values, got 1"),
         ({"label": [1, None], "a": [1.0, 2.0]}, "column 'label' must have no missing values"),
-        ({"label": [0.5], "a": [1.0]}, "must be integer labels"),
+        ({"label": [-1], "a": [1.0]}, "must be labels >= 0, got -1"),
     ],
 )
 def test_wrong_parquet_files_are_named(tmp_path, table, message):

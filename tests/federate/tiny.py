@@ -337,7 +337,9 @@ def train(
 ) -> tuple[np.ndarray, list[dict[str, Any]]]:
     """The final parameters, and the record of every round of this run."""
     notes: list[dict[str, Any]] = []
-    strategy = strategy_class(federation, **{"learning_rate": 0.5, **settings})
+    strategy = strategy_class(
+        federation, **{"learning_rate": 0.5, "estimator": "coded_sum", **settings}
+    )
     result = serving(
         grid,
         lambda: strategy.start(

@@ -89,7 +89,7 @@ def drawn(kind, lines, rounds=25, runs=7, change=lambda table: table):
     study = Study("tiny", (figure,), rounds=rounds, runs=runs)
     found = series.read(figure, change(table_for(study, runs)))
     with style.applied():
-        return PLOTS[kind](figure, found), found
+        return PLOTS[kind](figure, found, study.measured[0]), found
 
 
 def values_of(axes):

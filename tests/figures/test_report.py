@@ -43,7 +43,7 @@ def finished(tmp_path_factory):
     with folder.opened(study):
         folder.begin(study, {"command": "x", "versions": {}, "machine": {}, "commit": None})
         runner.run_study(study, folder, workers=1)
-        tables.build(study, folder, n_test=30)
+        tables.build(study, folder, runner.study_data(study))
         folder.finish(study, seconds=1.0, fresh_runs=3)
     return folder
 

@@ -66,6 +66,11 @@ def train(
             for i in range(n_clients):
                 if answered[t, i]:
                     memory[i] = f[i]
+        elif curve.estimator == estimators.latest.name:
+            for i in range(n_clients):
+                if answered[t, i]:
+                    memory[i] = f[i]
+            estimate = memory.sum(axis=0)
         else:
             estimate = sum(f[i] / (1 - p) * answered[t, i] for i in range(n_clients))
         result["second_moment"].append(float(estimate @ estimate))

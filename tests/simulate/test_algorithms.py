@@ -285,7 +285,10 @@ def test_a_shared_subset_goes_to_everybody_once():
             "mean_absence must be given for the markov stragglers",
         ),
         (dict(stragglers="pareto"), "stragglers must be one of bernoulli, markov"),
-        (dict(model="resnet"), "model must be one of softmax, mlp, cnn, or the import path"),
+        (
+            dict(model="resnet"),
+            "model must be one of softmax, linear, mlp, cnn, or the import path",
+        ),
         (dict(batch_size=-1), "batch_size must be an integer >= 1, got -1"),
         (dict(local_steps=0), "local_steps must be an integer >= 1, got 0"),
         (dict(server_rate=0.0), "server_rate must be"),

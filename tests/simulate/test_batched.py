@@ -18,10 +18,11 @@ from fedcommons.simulate import (
     plain_engine,
 )
 from fedcommons.simulate.curves import Curve
-from fedcommons.simulate.models import mlp, model, softmax
+from fedcommons.simulate.models import linear, mlp, model
 from fedcommons.simulate.models.perceptron_on_examples import PerceptronOnExamples
 from fedcommons.simulate.runner import _softmax_task
 from fedcommons.simulate.scoring import Evaluation
+from fedcommons.tasks.cross_entropy import CrossEntropy
 from tests.reference import loops
 from tests.simulate.test_engines import CURVES, SIZES
 
@@ -55,7 +56,7 @@ def test_engines_agree_on_correlated_stragglers(blobs, mean_absence):
 @pytest.mark.parametrize("name", ["softmax", "mlp"])
 def test_an_answer_in_batches_is_unbiased(blobs, name):
     # Over n = 400 draws of the batch, within k = 4.5 standard errors for every parameter.
-    one = models.load(name, (6,), 3)
+    one = models.load(name, (6,), CrossEntropy(3))
     params = np.stack([one.initial(rng=np.random.default_rng(0))])
     some = models.Examples(
         blobs.inputs("train")[None], blobs.y_train[None], blobs.inputs("test"), blobs.y_test
@@ -170,7 +171,9 @@ def test_curves_without_a_spread_keep_their_keys():
     assert not UNEQUAL.in_example_space
 
 
-@pytest.mark.parametrize("made", [softmax.Softmax(5, 3), mlp.Perceptron(5, 3, hidden=4)])
+@pytest.mark.parametrize(
+    "made", [linear.Linear(5, CrossEntropy(3)), mlp.Perceptron(5, CrossEntropy(3), hidden=4)]
+)
 def test_gradients_are_derivatives(made):
     rng = np.random.default_rng(0)
     params = rng.normal(size=(2, len(made.initial(rng=rng)))).astype(np.float32)
@@ -191,7 +194,7 @@ def test_gradients_are_derivatives(made):
 
 def loss(made, params, x, y, weight) -> float:
     """The weighted cross-entropy in float64."""
-    if isinstance(made, softmax.Softmax):
+    if isinstance(made, linear.Linear):
         beta = params.reshape(made.shape)
         scores = x.astype(float) @ beta[:-1] + beta[-1]
     else:
@@ -201,7 +204,9 @@ def loss(made, params, x, y, weight) -> float:
     return float(weight.astype(float) @ (norms - scores[np.arange(len(y)), y]))
 
 
-@pytest.mark.parametrize("made", [softmax.Softmax(6, 3), mlp.Perceptron(6, 3, hidden=4)])
+@pytest.mark.parametrize(
+    "made", [linear.Linear(6, CrossEntropy(3)), mlp.Perceptron(6, CrossEntropy(3), hidden=4)]
+)
 def test_what_is_computed_at_once_does_not_matter(blobs, made, monkeypatch):
     rng = np.random.default_rng(0)
     params = np.stack([made.initial(rng=rng) + 0.1 for _ in range(3)])
@@ -224,7 +229,7 @@ def test_curves_of_a_run_begin_alike_and_runs_do_not(blobs):
     curves = [Curve("iid", **PAIR, model="mlp"), Curve("dirichlet", 0.2, **PAIR, model="mlp")]
     first, second = batched.simulate_block(blobs, curves, **SIZES, runs=[0, 1])
     assert first.correct[0, 0] == first.correct[1, 0]
-    one = models.load("mlp", (6,), 3)
+    one = models.load("mlp", (6,), CrossEntropy(3))
     rngs = [np.random.default_rng(k) for k in (0, 0, 1)]
     a, b, c = (one.initial(rng=rng) for rng in rngs)
     assert np.array_equal(a, b)
@@ -237,7 +242,7 @@ def test_the_perceptrons_owner_correction_is_its_closed_form(blobs):
     curve = Curve("dirichlet", 0.5, **PAIR, model="mlp", code="owner-corrected")
     data = draws.training_set(blobs, 7, seed=3, run=0)
     shared = draws.share(curve, data.labels, 4, seed=3, run=0)
-    one = models.load("mlp", (6,), 3)
+    one = models.load("mlp", (6,), CrossEntropy(3))
     params = one.initial(rng=np.random.default_rng(1))
     each = one.gradients(
         np.tile(params, (21, 1)), data.inputs[:, None], data.labels[:, None],
@@ -277,7 +282,7 @@ def test_a_first_layer_in_example_space_is_the_same_perceptron(blobs, monkeypatc
     ]  # fmt: skip
     found = batched.simulate_block(data, curves, **SIZES, runs=[0, 1])
     plain = PerceptronOnExamples.pays
-    assert plain(models.load("mlp", (30,), 3), examples_of(data), 1000)
+    assert plain(models.load("mlp", (30,), CrossEntropy(3)), examples_of(data), 1000)
     monkeypatch.setattr(PerceptronOnExamples, "pays", staticmethod(lambda *a: False))
     wanted = batched.simulate_block(data, curves, **SIZES, runs=[0, 1])
     for a, b in zip(found, wanted, strict=True):
@@ -286,9 +291,9 @@ def test_a_first_layer_in_example_space_is_the_same_perceptron(blobs, monkeypatc
 
 
 def test_example_space_is_left_where_it_does_not_pay(blobs):
-    one, some = models.load("mlp", (30,), 3), examples_of(wide(blobs))
+    one, some = models.load("mlp", (30,), CrossEntropy(3)), examples_of(wide(blobs))
     assert not PerceptronOnExamples.pays(one, some, 0)
-    assert not PerceptronOnExamples.pays(models.load("mlp", (20,), 3), some, 1000)
+    assert not PerceptronOnExamples.pays(models.load("mlp", (20,), CrossEntropy(3)), some, 1000)
 
 
 def examples_of(data: Dataset) -> models.Examples:

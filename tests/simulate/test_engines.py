@@ -26,6 +26,7 @@ METHODS = (
     {"estimator": "memory"},
     {"code": "owner-corrected", "estimator": "memory"},
     {"code": "owner-corrected", "estimator": "memory", "warm": True},
+    {"estimator": "latest"},
     {"estimator": "responder_average"},
     {"estimator": "wait_for_all"},
 )

@@ -148,7 +148,11 @@ def test_lines_say_how_unequal_their_clients_are(folder):
     [
         ("local_steps = 2", "local_step = 2", "'local_step' in [grid]; did you mean 'local_steps'"),
         ('"fedavg"', '"fedsgd"', "algorithm must be one of coded_gd, coded_fedavg"),
-        ('model = "mlp"', 'model = "vgg"', "model must be one of softmax, mlp, cnn, or the import"),
+        (
+            'model = "mlp"',
+            'model = "vgg"',
+            "model must be one of softmax, linear, mlp, cnn, or the import",
+        ),
         ('"fedavg"', '"cyclic_repetition"', "local_steps must be 1 for cyclic_repetition, got 2"),
         ("mu = [0.1, 0.2]", 'mu = "strong"', "mu must be a number, got 'strong'"),
         ("mu = [0.1, 0.2]", "mu = []", "mu must have at least one value, got an empty list"),

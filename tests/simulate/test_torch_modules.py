@@ -8,14 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedcommons.datasets import Dataset
 from fedcommons.errors import StudyError
 from fedcommons.simulate import (
     batched,
     models,
 )
 from fedcommons.simulate.curves import Curve
-from fedcommons.simulate.models import softmax
+from fedcommons.simulate.models import linear
 from fedcommons.simulate.models.torch_module import FEW_EXAMPLES
+from fedcommons.tasks.cross_entropy import CrossEntropy
+from fedcommons.tasks.losses import fitted
 from tests.simulate.test_engines import SIZES
 
 PAIR = dict(straggler_prob=0.5, proportion=0.4, copies=2, learning_rate=0.5)
@@ -146,8 +149,8 @@ def test_a_linear_module_is_softmax_regression(blobs):
 
 
 def test_a_module_that_cannot_go_together_is_trained_alone(blobs):
-    assert not models.load(f"{HERE}:Choosy", (6,), 3)._goes_together
-    assert models.load(f"{HERE}:make_linear", (6,), 3)._goes_together
+    assert not models.load(f"{HERE}:Choosy", (6,), CrossEntropy(3))._goes_together
+    assert models.load(f"{HERE}:make_linear", (6,), CrossEntropy(3))._goes_together
     curves = [
         Curve("dirichlet", 0.2, **PAIR, model=name, estimator="memory")
         for name in ("softmax", f"{HERE}:Choosy")
@@ -163,7 +166,7 @@ def test_a_module_that_fails_later_is_named(blobs):
     curve = replace(curve, model=f"{HERE}:EndingLater")
     with pytest.raises(StudyError, match="EndingLater fails on 21 examples: SystemExit: 3"):
         batched.simulate_block(blobs, [curve], **SIZES, runs=[0])
-    one = models.load(f"{HERE}:Picky", (6,), 3)
+    one = models.load(f"{HERE}:Picky", (6,), CrossEntropy(3))
     params = one.initial(rng=np.random.default_rng(0))[None]
     with pytest.raises(StudyError, match="Picky fails on 105 examples"):
         one.count_correct(params, blobs.inputs("test"), blobs.y_test)
@@ -172,7 +175,7 @@ def test_a_module_that_fails_later_is_named(blobs):
 @pytest.mark.parametrize("n_examples", [5, FEW_EXAMPLES])
 def test_parameters_that_need_no_gradient_stay(n_examples):
     rng = np.random.default_rng(0)
-    one = models.load(f"{HERE}:make_half_frozen", (6,), 3)
+    one = models.load(f"{HERE}:make_half_frozen", (6,), CrossEntropy(3))
     params = one.initial(rng=rng)[None]
     x, y = rng.random((1, n_examples, 6), np.float32), rng.integers(0, 3, (1, n_examples))
     found = one.gradients(params, x, y, np.ones((1, n_examples), np.float32))
@@ -204,7 +207,7 @@ def test_a_module_that_ends_the_process_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
     (tmp_path / "ends_it.py").write_text("import sys\nsys.exit(3)\n")
     with pytest.raises(StudyError, match="ends_it:net cannot be imported: SystemExit: 3"):
-        models.load("ends_it:net", (6,), 3)
+        models.load("ends_it:net", (6,), CrossEntropy(3))
 
 
 @pytest.mark.parametrize("n_examples", [FEW_EXAMPLES - 1, FEW_EXAMPLES])
@@ -214,10 +217,14 @@ def test_a_module_has_softmax_gradients_together_and_one_by_one(n_examples):
     x = rng.normal(size=(2, n_examples, 6)).astype(np.float32)
     y = rng.integers(0, 3, (2, n_examples))
     weight = rng.normal(size=(2, n_examples)).astype(np.float32)
-    module = models.load(f"{HERE}:make_linear", (6,), 3)
+    module = models.load(f"{HERE}:make_linear", (6,), CrossEntropy(3))
     params = np.concatenate([beta[:, :-1].swapaxes(1, 2).reshape(2, -1), beta[:, -1]], axis=1)
     found = module.gradients(params, x, y, weight)
-    wanted = softmax.Softmax(6, 3).gradients(beta.reshape(2, -1), x, y, weight).reshape(2, 7, 3)
+    wanted = (
+        linear.Linear(6, CrossEntropy(3))
+        .gradients(beta.reshape(2, -1), x, y, weight)
+        .reshape(2, 7, 3)
+    )
     assert np.allclose(found[:, :18].reshape(2, 3, 6).swapaxes(1, 2), wanted[:, :-1], atol=1e-4)
     assert np.allclose(found[:, 18:], wanted[:, -1], atol=1e-4)
 
@@ -233,7 +240,7 @@ def test_the_cnn_learns_and_takes_what_are_images(blobs):
     found = batched.simulate_block(data, [curve], **sizes, runs=[0])[0]
     assert found.correct[0, -1] >= 38
     with pytest.raises(StudyError, match="images of at least 4 x 4"):
-        models.load("cnn", (6,), 3)
+        models.load("cnn", (6,), CrossEntropy(3))
 
 
 @pytest.mark.parametrize(
@@ -259,13 +266,42 @@ def test_the_cnn_learns_and_takes_what_are_images(blobs):
 )
 def test_modules_that_do_not_fit_are_named(name, message):
     with pytest.raises(StudyError) as error:
-        models.load(name, (6,), 3)
+        models.load(name, (6,), CrossEntropy(3))
     assert message in str(error.value)
 
 
 def test_without_torch_the_extra_is_named(monkeypatch):
     monkeypatch.setattr(models, "find_spec", lambda name: None)
     with pytest.raises(StudyError, match=r"needs PyTorch: pip install 'fedcommons\[torch\]'"):
-        models.load("cnn", (8, 8), 3)
-    assert models.load("mlp", (8, 8), 3)
+        models.load("cnn", (8, 8), CrossEntropy(3))
+    assert models.load("mlp", (8, 8), CrossEntropy(3))
     assert "torch" in sys.modules
+
+
+@pytest.mark.parametrize(("loss", "n_outputs"), [("squared", 1), ("binary", 3), ("cox", 1)])
+def test_a_module_takes_any_loss(blobs, loss, n_outputs):
+    rng = np.random.default_rng(0)
+    y = {
+        "squared": rng.normal(size=len(blobs.y_train)),
+        "binary": rng.integers(0, 2, (len(blobs.y_train), 3)),
+        "cox": np.stack(
+            [rng.uniform(0, 5, len(blobs.y_train)), rng.integers(0, 2, len(blobs.y_train))], 1
+        ),
+    }[loss]
+    data = Dataset("d", blobs.x_train, y, blobs.x_test[:0], y[:0])
+    fitted_loss = fitted(loss, data)
+    module = models.load(f"{HERE}:make_linear", (6,), fitted_loss)
+    ours = linear.Linear(6, fitted_loss)
+    x = data.inputs("train")[None, :20].repeat(2, axis=0)
+    targets = fitted_loss.targets(y)[None, :20].repeat(2, axis=0)
+    weight = rng.uniform(0, 1, (2, 20)).astype(np.float32)
+    params = rng.normal(size=(2, n_outputs, 7)).astype(np.float32)  # weights of an output, bias
+    theirs = np.concatenate([params[:, :, :6].reshape(2, -1), params[:, :, 6]], axis=1)
+    mine = params.swapaxes(1, 2).reshape(2, -1)
+    found = module.gradients(theirs, x, targets, weight)
+    wanted = ours.gradients(mine, x, targets, weight).reshape(2, 7, n_outputs)
+    wanted = np.concatenate([wanted[:, :6].swapaxes(1, 2).reshape(2, -1), wanted[:, 6]], axis=1)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        module.scores(theirs, x[0]), ours.scores(mine, x[0]), rtol=1e-4, atol=1e-5
+    )

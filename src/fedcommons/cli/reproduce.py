@@ -92,7 +92,7 @@ def run_and_report(
             fresh = runner.run_study(
                 study, folder, workers=workers, cluster=cluster, on_progress=bar
             )
-        tables.build(study, folder, n_test=len(dataset.y_test))
+        tables.build(study, folder, dataset)
         seconds = time.perf_counter() - start
         folder.finish(study, seconds=round(seconds, 1), fresh_runs=fresh)
         reported = write_report(folder)

@@ -22,6 +22,7 @@ from rich.text import Text
 
 from fedcommons.cli import exit_codes, screen
 from fedcommons.figures.series import Z95
+from fedcommons.metrics import METRICS, Metric
 
 STYLES = {"holds": "green", "does not hold": "red", "undecided": "yellow"}
 
@@ -73,21 +74,25 @@ def print_report(reported: Mapping[str, Any], *, show_lines: bool = False) -> No
     if reported["claims"]:
         print_claims(reported)
     if show_lines:
-        print_lines(reported["lines"])
+        print_lines(reported["lines"], METRICS[reported["metric"]])
     for sentence in reported.get("summary", {}).get("sentences", ()):
         screen.say(sentence)
     say_diverged(reported["lines"])
 
 
-def print_lines(lines: Sequence[Mapping[str, Any]]) -> None:
-    """Every line's accuracy after the last round, figure by figure."""
-    table = Table(title="Accuracy after the last round", title_justify="left")
+def print_lines(lines: Sequence[Mapping[str, Any]], main: Metric) -> None:
+    """What every line reached in the last round, figure by figure."""
+    words = main.words.removeprefix("test ")
+    title = f"{words[0].upper()}{words[1:]} after the last round"
+    table = Table(title=title, title_justify="left")
     for name, justify in (("figure", "left"), ("p", "right"), ("line", "left"), ("", "right")):
         table.add_column(name, justify="right" if justify == "right" else "left")
     for line in lines:
-        value = "diverged" if line["accuracy"] is None else f"{line['accuracy']:.3f}"
+        reached = line[main.name]
+        lost = "diverged" if line["diverged"] == line["runs"] else "undefined"
+        value = lost if reached is None else main.shown(reached)
         if line["sem"] is not None:
-            value += f" ± {Z95 * line['sem']:.3f}"
+            value += f" ± {main.shown(Z95 * line['sem'])}"
         figure, label = screen.words(line["figure"]), screen.words(line["label"])
         table.add_row(figure, f"{line['p']:g}", label, value)
     Console().print(table)

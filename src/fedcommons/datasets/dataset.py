@@ -1,4 +1,4 @@
-"""The dataset record: labelled examples, split into training and test."""
+"""The dataset record: examples and what is known of them, split into training and test."""
 
 from __future__ import annotations
 
@@ -19,36 +19,39 @@ LARGEST_INPUT = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dataset:
-    """Examples and labels. Arrays are kept as they came; `inputs` makes model inputs of them.
+    """Examples and targets. Arrays are kept as they came; `inputs` makes model inputs of them.
 
     Attributes:
         name: where they came from.
         x_train, x_test: (examples, ...) numbers, bytes in both splits or in neither; the test
             split may have no examples.
         y_train, y_test: (examples,) labels in {0, ..., L-1}; L is at most the number of examples
-            or `CLASSES_OF_FEW`.
+            or `CLASSES_OF_FEW`. Or what another loss takes (`fedcommons.tasks`): numbers,
+            (examples,) or (examples, columns).
         sites: the names of the sites that the examples are from; empty if that is unknown.
         site_train, site_test: (examples,) the number of each example's site; None without sites,
             and of test examples where their sites are not known.
         columns: the names of the flat inputs; empty if they have none.
         encodings: what was made of labels, categories, missing values and scales, for JSON.
+        strata_train: (examples,) groups that partitions go by instead of labels.
     """
 
     name: str
     x_train: npt.NDArray[Any]
-    y_train: IntArray
+    y_train: npt.NDArray[Any]
     x_test: npt.NDArray[Any]
-    y_test: IntArray
+    y_test: npt.NDArray[Any]
     sites: tuple[str, ...] = ()
     site_train: IntArray | None = None
     site_test: IntArray | None = None
     columns: tuple[str, ...] = ()
     encodings: Mapping[str, Any] = field(default_factory=dict)
+    strata_train: IntArray | None = None
 
     def __post_init__(self) -> None:
         for split in ("train", "test"):
             x = _inputs_checked(self.name, f"x_{split}", getattr(self, f"x_{split}"))
-            y = _labels_checked(self.name, f"y_{split}", getattr(self, f"y_{split}"))
+            y = _targets_checked(self.name, f"y_{split}", getattr(self, f"y_{split}"))
             if len(x) != len(y):
                 raise DataError(
                     f"{self.name}: x_{split} and y_{split} must have the same length, "
@@ -68,8 +71,23 @@ class Dataset:
                 f"{self.name}: x_train and x_test must both be bytes (uint8), which are scaled to "
                 f"[0, 1], or neither, got {self.x_train.dtype} and {self.x_test.dtype}"
             )
+        if self.y_train.shape[1:] != self.y_test.shape[1:] or (
+            _is_labels(self.y_train) != _is_labels(self.y_test) and len(self.y_test)
+        ):
+            raise DataError(
+                f"{self.name}: y_train and y_test must be of one kind, got {self.y_train.dtype} of "
+                f"shape {self.y_train.shape} and {self.y_test.dtype} of shape {self.y_test.shape}"
+            )
+        if self.strata_train is not None:
+            strata = _labels_checked(self.name, "strata_train", self.strata_train)
+            if len(strata) != len(self.y_train):
+                raise DataError(
+                    f"{self.name}: strata_train must have one entry for each of the "
+                    f"{len(self.y_train)} training examples, got {len(strata)}"
+                )
+            object.__setattr__(self, "strata_train", strata)
         n_examples = len(self.y_train) + len(self.y_test)
-        if self.n_classes > max(n_examples, CLASSES_OF_FEW):
+        if self.has_labels and self.n_classes > max(n_examples, CLASSES_OF_FEW):
             raise DataError(
                 f"{self.name}: labels must be numbers of classes, 0, 1, 2 and so on, below the "
                 f"number of examples ({n_examples}) or {CLASSES_OF_FEW}, got {self.n_classes - 1}"
@@ -115,8 +133,28 @@ class Dataset:
         return replace(self, **{name: array[~held_out] for name, array in there.items()}, **tested)
 
     @property
+    def has_labels(self) -> bool:
+        """Whether y are labels of classes: one integer for each example."""
+        return _is_labels(self.y_train)
+
+    @property
+    def groups(self) -> IntArray:
+        """What partitions tell training examples apart by: strata if there are any, else labels."""
+        return self._labels if self.strata_train is None else self.strata_train
+
+    @property
+    def _labels(self) -> IntArray:
+        if not self.has_labels:
+            raise DataError(
+                f"{self.name}: y must be integer labels of classes here, got {self.y_train.dtype} "
+                f"of shape {self.y_train.shape}"
+            )
+        return self.y_train
+
+    @property
     def n_classes(self) -> int:
         """L: the largest label plus 1."""
+        _ = self._labels
         return int(max(self.y_train.max(), self.y_test.max(initial=0))) + 1
 
     def inputs(
@@ -158,6 +196,32 @@ def _inputs_checked(name: str, field: str, x: object) -> npt.NDArray[Any]:
             f"{name}: {field} must be at most {LARGEST_INPUT:.2g} in size, as models compute in "
             f"float32, got {np.abs(array).max():g}"
         )
+    return array
+
+
+def _is_labels(y: npt.NDArray[Any]) -> bool:
+    return y.ndim == 1 and np.issubdtype(y.dtype, np.integer)
+
+
+def _targets_checked(name: str, field: str, y: object) -> npt.NDArray[Any]:
+    """Labels if they are integers of one dimension, else finite numbers."""
+    array = np.asarray(y)
+    if _is_labels(array):
+        return _labels_checked(name, field, array)
+    if array.ndim not in (1, 2) or 0 in array.shape[1:]:
+        raise DataError(
+            f"{name}: {field} must be (examples,) or (examples, columns), got shape {array.shape}"
+        )
+    if np.issubdtype(array.dtype, np.integer) or array.dtype == np.bool_:
+        return array.astype(np.int64)
+    if not np.issubdtype(array.dtype, np.floating):
+        raise DataError(
+            f"{name}: {field} must be integer labels or numbers, got dtype {array.dtype}"
+        )
+    finite = np.isfinite(array).all(axis=tuple(range(1, array.ndim)))
+    if not finite.all():
+        row = int(np.argmin(finite))
+        raise DataError(f"{name}: {field} must be finite, got a missing value in example {row}")
     return array
 
 

@@ -26,10 +26,16 @@ def mnist() -> Dataset:
 EMBEDDED: dict[str, Callable[[], Dataset]] = {"mnist": mnist, "heart": heart}
 
 
-def opened(name: str, reading: Reading = Reading(), *, seed: int = 0) -> Dataset:  # noqa: B008
-    """The embedded dataset of this name, or the one at this path."""
+def opened(
+    name: str,
+    reading: Reading = Reading(),  # noqa: B008
+    *,
+    seed: int = 0,
+    numbers: bool = False,
+) -> Dataset:
+    """The embedded dataset of this name, or the one at this path, as `load` reads it."""
     if name not in EMBEDDED:
-        return load(name, reading, seed=seed)
+        return load(name, reading, seed=seed, numbers=numbers)
     refuse_rules_of_tables(reading, name)
     if reading.test_part is not None:
         raise ArgumentError(f"test_part must go with data in one piece, got {name}")

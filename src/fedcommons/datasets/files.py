@@ -33,12 +33,14 @@ def load(
     name: str | None = None,
     test: str | os.PathLike[str] | None = None,
     seed: int = 0,
+    numbers: bool = False,
     **rules: Any,
 ) -> Dataset:
     """Read a dataset; what it is follows from the path.
 
     - `data.npz`: the arrays x_train, y_train, x_test and y_test, with site_train and site_test if
-      sites are known; or x and y, with site, all in one piece: `test_part` draws a split.
+      sites are known and strata_train if there are strata; or x and y, with site and strata, all in
+      one piece: `test_part` draws a split.
     - a folder of IDX files as MNIST has them (train-images..., train-labels..., t10k-images...,
       t10k-labels...), plain or .gz.
     - `patients.csv` or `patients.parquet`: a column of labels, columns of inputs in the file's
@@ -48,11 +50,12 @@ def load(
 
     Args:
         reading: how it is to be read; or give the `Reading`'s attributes by name: `label`,
-            `site_column`, `split_column`, `test_part`, `categories`, `leave_out`, `missing`,
-            `scale`, `separator`, `decimal`.
+            `site_column`, `strata_column`, `split_column`, `test_part`, `categories`, `leave_out`,
+            `missing`, `scale`, `separator`, `decimal`.
         name: how to call it; by default the path's last part.
         test: the file with the test split of a table.
         seed: what `test_part` draws from.
+        numbers: whether the labels of a table are numbers rather than classes.
     """
     path = checks.path("path", path)
     if reading is None:
@@ -69,7 +72,7 @@ def load(
             break
     if path.suffix in tables.SUFFIXES:
         second = Path(test) if test else None
-        found = tables.load(name, path, second, reading, seed=seed)
+        found = tables.load(name, path, second, reading, seed=seed, numbers=numbers)
     else:
         refuse_rules_of_tables(reading, path)
         if test is not None:

@@ -26,7 +26,7 @@ OF_DATASET = ("columns", "encodings")  # as `save` writes them
 
 def load(name: str, path: Path, reading: Reading, *, seed: int) -> Dataset:
     """The arrays of a split, or arrays in one piece that are split here."""
-    everything = (*SPLIT, *SITES, *WHOLE, "site", *OF_DATASET)
+    everything = (*SPLIT, *SITES, "strata_train", *WHOLE, "site", "strata", *OF_DATASET)
     found = read_npz(path, (), DataError, optional=everything)
     if "x" in found and "y" in found and not set(SPLIT) & set(found):
         return _in_one_piece(name, path, found, reading, seed)
@@ -37,13 +37,13 @@ def load(name: str, path: Path, reading: Reading, *, seed: int) -> Dataset:
     missing = [array for array in SPLIT if array not in found]
     if missing:
         raise DataError(f"{path} must hold the arrays {list(SPLIT)}, missing {missing}")
-    there: dict[str, Any] = {}
+    there: dict[str, Any] = {n: found[n] for n in ("strata_train",) if n in found}
     if "site_test" in found and "site_train" not in found:
         raise DataError(f"{path} must hold site_train beside site_test, got the latter alone")
     if "site_train" in found:
         of_test = found.get("site_test", found["site_train"][:0])
         numbered = sites.numbered(f"{path}: site_train", found["site_train"], of_test)
-        there = dict(zip(("sites", *SITES), numbered, strict=True))
+        there |= dict(zip(("sites", *SITES), numbered, strict=True))
         if "site_test" not in found:
             del there["site_test"]
     arrays: dict[str, Any] = {array: found[array] for array in SPLIT}
@@ -85,6 +85,14 @@ def _in_one_piece(name: str, path: Path, found: Arrays, reading: Reading, seed: 
             raise DataError(f"test_part must leave test examples, got {reading.test_part:g} of {n}")
     if there:
         there |= {"site_train": site[~test], "site_test": site[test]}
+    if "strata" in found:
+        groups = found["strata"]
+        if groups.shape != (n,):
+            raise DataError(
+                f"{path}: strata must have an entry for each of {n} examples, got shape "
+                f"{groups.shape}"
+            )
+        there["strata_train"] = groups[~test]
     return Dataset(name, x[~test], y[~test], x[test], y[test], **there, **_about(path, found))
 
 

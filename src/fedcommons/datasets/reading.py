@@ -17,12 +17,14 @@ OF_TABLES = (  # rules that have no use beside arrays and images
     "label",
     "site_column",
     "split_column",
+    "strata_column",
     "categories",
     "leave_out",
     "missing",
     "separator",
     "decimal",
 )
+COLUMNS = ("site_column", "split_column", "strata_column")
 LISTS = ("categories", "leave_out")
 
 
@@ -31,9 +33,10 @@ class Reading:
     """What a file does not say of itself.
 
     Attributes:
-        label: the column of the labels of a table.
+        label: the column of the labels of a table; several, for what needs more than one number.
         site_column: the column that names each row's site; empty without sites.
         split_column: the column that says "train" or "test".
+        strata_column: the column of groups that partitions go by instead of labels.
         test_part: the proportion of the examples that is drawn for testing, of each site and label.
         categories: columns of numbers that are names of categories; text always is.
         leave_out: columns that are no inputs.
@@ -44,9 +47,10 @@ class Reading:
         separator, decimal: what stands between the fields of a CSV file, and in its numbers.
     """
 
-    label: str = "label"
+    label: str | tuple[str, ...] = "label"
     site_column: str = ""
     split_column: str = ""
+    strata_column: str = ""
     test_part: float | None = None
     categories: tuple[str, ...] = ()
     leave_out: tuple[str, ...] = ()
@@ -56,11 +60,16 @@ class Reading:
     decimal: str = "."
 
     def __post_init__(self) -> None:
-        for name in ("label", "site_column", "split_column"):
+        if isinstance(self.label, list):
+            object.__setattr__(self, "label", tuple(self.label))
+        for label in self.labels:
+            if not isinstance(label, str) or not label:
+                raise ArgumentError(f"label must be a column's name, got {label!r}")
+        for name in COLUMNS:
             if not isinstance(getattr(self, name), str):
                 raise ArgumentError(f"{name} must be a column's name, got {getattr(self, name)!r}")
-        if not self.label:
-            raise ArgumentError("label must be a column's name, got an empty one")
+        if not self.labels:
+            raise ArgumentError("label must be a column's name, or several, got none")
         for name in LISTS:
             value = getattr(self, name)
             if not isinstance(value, list | tuple) or not all(isinstance(v, str) for v in value):
@@ -84,14 +93,19 @@ class Reading:
         self._check_columns()
 
     def _check_columns(self) -> None:
-        roles = [(self.label, "label")]
-        roles += [(self.site_column, "site_column"), (self.split_column, "split_column")]
+        roles = [(label, "label") for label in self.labels]
+        roles += [(getattr(self, name), name) for name in COLUMNS]
         roles += [(column, name) for name in LISTS for column in getattr(self, name)]
         known: dict[str, str] = {}
         for column, role in roles:
             if column and column in known:
                 raise ArgumentError(f"{role} and {known[column]} must differ, got {column!r} twice")
             known[column] = role
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The columns of the labels: one, or several."""
+        return self.label if isinstance(self.label, tuple) else (self.label,)
 
     def given(self) -> dict[str, Any]:
         """The rules that are not as they are by default."""

@@ -20,27 +20,30 @@ MOST_CATEGORIES = 100  # of a column: more are names of rows, most likely
 SPLITS = ("train", "test")
 
 
-def load(name: str, path: Path, test: Path | None, reading: Reading, *, seed: int) -> Dataset:
-    """The dataset of a table, or of two."""
+def load(
+    name: str, path: Path, test: Path | None, reading: Reading, *, seed: int, numbers: bool = False
+) -> Dataset:
+    """The dataset of a table, or of two; with `numbers`, labels are numbers and no classes."""
     table = _read(path, reading)
     if not _features(table, reading):
         raise DataError(f"{path} must have feature columns (any), got {list(table.columns)}")
     n_rows = len(table)
     if test is None:
-        return _dataset(name, _split(table, reading, seed), reading, n_rows)
+        return _dataset(name, _split(table, reading, seed), reading, n_rows, numbers=numbers)
     if reading.split_column or reading.test_part is not None:
         rule = "split_column" if reading.split_column else "test_part"
         raise ArgumentError(f"{rule} must go with one file, got a file of test examples, too")
     second = _alike(table, _read(test, reading))
     parts = (_whole_rows(table, reading), _whole_rows(second, reading))
-    return _dataset(name, parts, reading, n_rows + len(second))
+    return _dataset(name, parts, reading, n_rows + len(second), numbers=numbers)
 
 
 def _read(path: Path, reading: Reading) -> Table:
     if not path.exists():
         raise DataError(f"dataset {path} does not exist")
     if path.suffix == ".csv":
-        names = {reading.site_column, reading.split_column, *reading.categories, *reading.leave_out}
+        of_rows = (reading.site_column, reading.split_column, reading.strata_column)
+        names = {*of_rows, *reading.categories, *reading.leave_out}
         table = csv_file.read_table(
             path, separator=reading.separator, decimal=reading.decimal, text=names
         )
@@ -49,9 +52,10 @@ def _read(path: Path, reading: Reading) -> Table:
             if rule in reading.given():
                 raise ArgumentError(f"{rule} must go with a .csv file, got {path}")
         table = parquet_table.read_table(path, leave_out=reading.leave_out)
-    table.check_has([reading.label], "label column")
+    table.check_has(reading.labels, "label column")
     table.check_has(filter(None, [reading.site_column]), "site_column")
     table.check_has(filter(None, [reading.split_column]), "split_column")
+    table.check_has(filter(None, [reading.strata_column]), "strata_column")
     table.check_has(reading.categories, "column of categories")
     table.check_has(reading.leave_out, "column to leave out")
     return table
@@ -59,7 +63,8 @@ def _read(path: Path, reading: Reading) -> Table:
 
 def _features(table: Table, reading: Reading) -> list[str]:
     """The columns that are inputs, in the file's order."""
-    others = {reading.label, reading.site_column, reading.split_column, *reading.leave_out}
+    of_rows = (reading.site_column, reading.split_column, reading.strata_column)
+    others = {*reading.labels, *of_rows, *reading.leave_out}
     return [name for name in table.columns if name not in others]
 
 
@@ -85,7 +90,8 @@ def _alike(table: Table, test: Table) -> Table:
 
 def _whole_rows(table: Table, reading: Reading) -> Table:
     """The rows that are used: without those that miss a value, if these are to be dropped."""
-    needed = [n for n in (reading.label, reading.site_column, reading.split_column) if n]
+    of_rows = (reading.site_column, reading.split_column, reading.strata_column)
+    needed = [n for n in (*reading.labels, *of_rows) if n]
     gaps = np.zeros(len(table), np.bool_)
     for name in [*needed, *_features(table, reading)]:
         missing = table.missing(name)
@@ -147,20 +153,25 @@ def _codes(column: Column) -> IntArray:
 
 def _strata(table: Table, reading: Reading) -> IntArray:
     """What a drawn split is spread over: labels, unless they are numbers with fractions."""
-    label = table.columns[reading.label]
+    label = table.columns[reading.labels[-1]]  # of a time and an event, the event
     if label.dtype.kind == "f" and (label != np.rint(label)).any():
         return np.zeros(len(table), np.int64)
     return _codes(label)
 
 
-def _dataset(name: str, parts: tuple[Table, Table], reading: Reading, n_rows: int) -> Dataset:
+def _dataset(
+    name: str, parts: tuple[Table, Table], reading: Reading, n_rows: int, *, numbers: bool
+) -> Dataset:
     """The dataset of the training and the test rows, of so many that there were."""
     train, test = parts
     if not len(train):
         raise DataError(f"{train.path} must have training rows, got none")
     encodings: dict[str, Any] = {}
     notes: list[str] = []
-    y_train, y_test = _labels(parts, reading.label, encodings)
+    if numbers or len(reading.labels) > 1:
+        y_train, y_test = (_numbers(part, reading.labels) for part in parts)
+    else:
+        y_train, y_test = _labels(parts, reading.labels[0], encodings)
     there: dict[str, Any] = {}
     if reading.site_column:
         columns = (as_text(part.columns[reading.site_column]).astype(np.str_) for part in parts)
@@ -168,6 +179,8 @@ def _dataset(name: str, parts: tuple[Table, Table], reading: Reading, n_rows: in
             f"{train.path}: column {reading.site_column!r}", *columns
         )
         there = {"sites": names, "site_train": site_train, "site_test": site_test}
+    if reading.strata_column:
+        there["strata_train"] = _codes(train.columns[reading.strata_column])
     inputs = list(_inputs(parts, reading, encodings, notes))
     x_train, x_test = (np.column_stack([columns[k] for _, columns in inputs]) for k in (0, 1))
     if reading.missing == "drop" and (dropped := n_rows - len(train) - len(test)):
@@ -185,6 +198,18 @@ def _dataset(name: str, parts: tuple[Table, Table], reading: Reading, n_rows: in
         encodings=encodings,
         **there,
     )
+
+
+def _numbers(table: Table, names: tuple[str, ...]) -> Column:
+    """Columns of targets as the numbers that they are: (rows,), or (rows, columns) of several."""
+    for name in names:
+        if is_text(table.columns[name]):
+            raise DataError(
+                f"{table.path}: column {name!r} must hold numbers for this loss, got text such as "
+                f"{str(table.columns[name][0])!r}"
+            )
+    found = np.column_stack([table.columns[name].astype(np.float64) for name in names])
+    return found[:, 0] if len(names) == 1 else found
 
 
 def _labels(

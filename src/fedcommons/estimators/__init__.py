@@ -15,6 +15,7 @@ from fedcommons.checks import BoolArray, FloatArray
 from fedcommons.errors import ArgumentError
 from fedcommons.estimators.coded_sum import coded_sum
 from fedcommons.estimators.estimator import Arrivals, Estimator, SecondMoment, Weights
+from fedcommons.estimators.latest import latest
 from fedcommons.estimators.memory import memory
 from fedcommons.estimators.responder_average import responder_average
 from fedcommons.estimators.wait_for_all import wait_for_all
@@ -28,13 +29,16 @@ __all__ = [
     "Weights",
     "coded_sum",
     "estimate",
+    "latest",
     "memory",
     "responder_average",
     "start",
     "wait_for_all",
 ]
 
-ESTIMATORS = Registry("estimator", Estimator, (coded_sum, memory, responder_average, wait_for_all))
+ESTIMATORS = Registry(
+    "estimator", Estimator, (coded_sum, memory, latest, responder_average, wait_for_all)
+)
 
 
 def start(

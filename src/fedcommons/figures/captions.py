@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from string import Template
+
+from fedcommons.metrics import Metric
 from fedcommons.simulate import settings
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.definition import Figure
 
 CAPTIONS = {
-    "curves": "Test accuracy after each round, and the second moment |ĝ|² of the gradient estimate "
+    "curves": "$metric after each round, and the second moment |ĝ|² of the gradient estimate "
     "with which the server takes the round’s step: the smaller, the steadier the steps.",
     "scalar-products": "Scalar products of the examples’ gradients at each round’s model, "
     "summed over pairs of the same class (Type I) and of different classes (Type II). Together "
@@ -18,9 +22,10 @@ CAPTIONS = {
     "stragglers; and by how much sharing lowers that mean at each round’s model, beside the exact "
     "expectation over the sharing and the lower bounds of Theorem 2 and of the Remark that follows "
     "it.",
-    "grid": "Test accuracy for each shareable proportion c and number of copies d. Sharing costs "
+    "grid": "$metric for each shareable proportion c and number of copies d. Sharing costs "
     "dc copies per training example, once, before training.",
 }
+OF_METRICS = ("curves", "grid")  # kinds that draw one
 PLACES = {  # fields that a kind has places or a switch for, or does not depend on; others: p
     "scalar-products": set[str](),
     "grid": {"proportion", "copies", "straggler_prob"},
@@ -30,6 +35,15 @@ PLACES = {  # fields that a kind has places or a switch for, or does not depend 
         if name not in ("partition", "algorithm", "scheme")
     },
 }
+
+
+def caption(kind: str, metrics: Sequence[Metric]) -> str:
+    """What a figure of this kind shows."""
+    first, *others = (metric.words for metric in metrics)
+    words = first[0].upper() + first[1:]
+    if others:
+        words = " or ".join([", ".join([words, *others[:-1]]), others[-1]])
+    return Template(CAPTIONS[kind]).substitute(metric=words)
 
 
 def labels(figure: Figure) -> list[str]:

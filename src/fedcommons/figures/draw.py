@@ -6,15 +6,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pyarrow
+from matplotlib.figure import Figure as Picture
 
 from fedcommons.errors import ResultsError
 from fedcommons.figures import series, style
+from fedcommons.figures.captions import OF_METRICS
 from fedcommons.figures.plots import PLOTS
 from fedcommons.simulate.definition import Study
 
 
 def draw_all(study: Study, table: pyarrow.Table, folder: Path) -> dict[str, str]:
-    """Write each figure as PNG and SVG; figure name -> the SVG's name."""
+    """Write each figure as PNG and SVG, of the main metric; figure name -> the SVG's name.
+
+    Other metrics get files of their own, with their name at the end.
+    """
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:
@@ -23,13 +28,20 @@ def draw_all(study: Study, table: pyarrow.Table, folder: Path) -> dict[str, str]
     for figure in study.figures:
         with style.applied():
             lines = [replace(s, label=style.words(s.label)) for s in series.read(figure, table)]
-            picture = PLOTS[figure.kind](figure, lines)
-            for suffix in ("png", "svg"):
-                metadata = {"Date": None} if suffix == "svg" else None
-                file = folder / f"{figure.name}.{suffix}"
-                try:
-                    picture.savefig(file, metadata=metadata)
-                except OSError as error:
-                    raise ResultsError(f"{file} cannot be written: {error}") from None
+            for metric in study.measured if figure.kind in OF_METRICS else study.measured[:1]:
+                is_main = metric == study.measured[0]
+                name = figure.name if is_main else f"{figure.name}-{metric.name}"
+                _save(PLOTS[figure.kind](figure, lines, metric), folder / name)
         files[figure.name] = f"{folder.name}/{figure.name}.svg"
     return files
+
+
+def _save(picture: Picture, file: Path) -> None:
+    """As PNG and SVG; `file` is without its suffix."""
+    for suffix in ("png", "svg"):
+        metadata = {"Date": None} if suffix == "svg" else None
+        path = file.with_name(f"{file.name}.{suffix}")
+        try:
+            picture.savefig(path, metadata=metadata)
+        except OSError as error:
+            raise ResultsError(f"{path} cannot be written: {error}") from None

@@ -198,14 +198,14 @@ function seriesGroup(s, { px, py }, clip) {
   const points = (k) => s.xs.map((x, i) =>
     present(s.mean[i]) ? [px(x), py(s.mean[i] + k * (s.half[i] ?? 0))] : null);
   const middle = points(0);
+  const found = middle.filter(present); // a line joins what was measured
   const group = svg("g", {
     class: "series", "data-label": s.label, "--c": s.color, "clip-path": `url(#${clip})` });
   if (s.half.some(present)) {
     const around = [...points(1).filter(present), ...points(-1).filter(present).reverse()];
     group.append(svg("path", { class: "band", d: `${path(around)}Z` }));
   }
-  group.append(svg("path", { class: s.dashed ? "line dashed" : "line", d: path(middle) }));
-  const found = middle.filter(present);
+  group.append(svg("path", { class: s.dashed ? "line dashed" : "line", d: path(found) }));
   if (found.length <= 12) {
     group.append(...found.map(([cx, cy]) => svg("circle", { class: "dot", cx, cy, r: 3.5 })));
   }
@@ -339,6 +339,12 @@ const perRound = (shared) => lineChart(
   { shared, xLabel: "round", integer: true, cursorText: (round) => `Round ${round}` });
 const axisNote = (scale) => (scale.log ? " (logarithmic axis)" : "");
 
+const headline = ({ title, higher, name }) =>
+  (higher || name === "accuracy" ? title : `${title} (lower is better)`);
+const metricChoice = (figure, state, redraw) =>
+  choice("metric", figure.metrics.map(({ name }) => name), state, "metric", redraw,
+    (chosen) => figure.metrics.find(({ name }) => name === chosen).title);
+
 function probabilities(lines) {
   const found = ascending(lines.filter((line) => !line.always).map((line) => line.p));
   return found.length ? found : [0];
@@ -358,9 +364,9 @@ function drawCurves(plot, figure, state, group) {
   const look = looks(figure.lines);
   state.p ??= ps.at(-1);
   state.moment ??= "second_moment";
+  state.metric ??= figure.metrics[0].name;
   const shared = { hidden: (state.hidden ??= new Set()), redraw };
-  const charts = { accuracy: perRound(shared), moment: perRound(shared) };
-  const accuracyScale = valueScale(everything.map((line) => line.values.accuracy));
+  const charts = { metric: perRound(shared), moment: perRound(shared) };
 
   function redraw() {
     const lines = figure.lines.filter((line) => line.always || line.p === state.p);
@@ -368,15 +374,19 @@ function drawCurves(plot, figure, state, group) {
     const series = (metric) => lines.map((line) => seriesOf(line, metric, look.get(line.label)));
     const scale = valueScale(everything.map((line) => line.values[state.moment]));
     const moment = state.moment === "second_moment" ? "Second moment" : "Exact second moment";
-    charts.accuracy.show(`Test accuracy, p = ${state.p}`, series("accuracy"), accuracyScale);
+    const metric = figure.metrics.find(({ name }) => name === state.metric);
+    const metricScale = valueScale(everything.map((line) => line.values[metric.name]));
+    charts.metric.show(`${headline(metric)}, p = ${state.p}${axisNote(metricScale)}`,
+      series(metric.name), metricScale);
     charts.moment.show(`${moment}, p = ${state.p}${axisNote(scale)}`, series(state.moment), scale);
   }
   plot.append(
     controls(
+      metricChoice(figure, state, redraw),
       choice("p", ps, state, "p", redraw),
       choice("second moment", ["second_moment", "second_moment_exact"], state, "moment", redraw,
         (moment) => (moment === "second_moment" ? "measured" : "exact"))),
-    html("div", { class: "charts" }, charts.accuracy.node, charts.moment.node));
+    html("div", { class: "charts" }, charts.metric.node, charts.moment.node));
   redraw();
 }
 
@@ -480,29 +490,34 @@ function drawHeterogeneity(plot, figure) {
 function drawGrid(plot, figure) {
   const { lines } = figure;
   const last = Math.max(...lines[0].rounds);
-  const rounds = ascending([10, 20, last].filter((round) => round <= last));
+  const { metrics } = figure;
+  const measured = (round) => metrics.every(({ name }) => // some are measured after some rounds only
+    lines.some((line) => present(line.values[name].mean[round])));
+  const rounds = ascending([10, 20, last].filter((round) => round <= last && (round === last || measured(round))));
   const ps = probabilities(lines);
   const labels = distinct(lines.map((line) => line.label));
-  const state = { round: rounds[0], p: ps.at(-1), label: labels[0] };
-  const accuracy = (line, statistic) => line.values.accuracy[statistic][state.round];
-  const offered = lines.map(({ values: { accuracy: { mean, half } } }) => // at these rounds
-    ({ mean: rounds.map((r) => mean[r]), half: rounds.map((r) => half[r]) }));
-  const means = offered.flatMap(({ mean }) => mean).filter(present);
-  const [low, high] = [least(means), greatest(means)];
+  const state = { round: rounds[0], p: ps.at(-1), label: labels[0], metric: metrics[0].name };
+  const reached = (line, statistic) => line.values[state.metric][statistic][state.round];
+  const offered = () => lines.map(({ values }) => { // at these rounds
+    const { mean, half } = values[state.metric];
+    return { mean: rounds.map((r) => mean[r]), half: rounds.map((r) => half[r]) };
+  });
   const heat = html("div", { class: "heat" });
   const shared = { hidden: new Set(), redraw };
   const chart = lineChart({ shared, xLabel: "offline cost dc, copies per example",
     xLog: lines.every((line) => line.c * line.d > 0), cursorText: (cost) => `dc = ${cost}` });
 
+  const short = ({ title }) => (title === "Test accuracy" ? "accuracy" : title);
   const costOf = (line) => Number((line.c * line.d).toPrecision(6));
 
-  function cell(line, box) {
-    const mean = line && accuracy(line, "mean");
+  function cell(line, box, [low, high], metric) {
+    const mean = line && reached(line, "mean");
     if (!present(mean)) return html("td", { class: "none" }, "–");
-    const level = high > low ? (100 * (mean - low)) / (high - low) : 50;
-    const spread = plusMinus(accuracy(line, "half"));
+    const from = metric.higher ? mean - low : high - mean; // the better, the darker
+    const level = high > low ? (100 * from) / (high - low) : 50;
+    const spread = plusMinus(reached(line, "half"));
     const rows = [
-      { label: "accuracy", value: digits(mean), spread },
+      { label: short(metric), value: digits(mean), spread },
       { label: "offline cost dc", value: String(costOf(line)) },
     ];
     const node = html("td", { "--level": level.toFixed(1), class: level > 66 ? "high" : "",
@@ -513,6 +528,10 @@ function drawGrid(plot, figure) {
   }
 
   function redraw() {
+    const metric = metrics.find(({ name }) => name === state.metric);
+    const now = offered();
+    const means = now.flatMap(({ mean }) => mean).filter(present);
+    const range = [least(means), greatest(means)];
     const drawn = lines.filter((line) => line.p === state.p && line.label === state.label);
     const cs = ascending(drawn.map((line) => line.c));
     const ds = ascending(drawn.map((line) => line.d));
@@ -520,20 +539,21 @@ function drawGrid(plot, figure) {
     const box = tip(heat);
     const head = ds.map((d) => html("th", { scope: "col" }, `d = ${d}`));
     const body = [...cs].reverse().map((c) => html("tr", {}, html("th", { scope: "row" }, `c = ${c}`),
-      ...ds.map((d) => cell(drawn.find((line) => line.c === c && line.d === d), box))));
+      ...ds.map((d) => cell(drawn.find((line) => line.c === c && line.d === d), box, range, metric))));
     const where = `after round ${state.round}, p = ${state.p}`;
     const foot = html("tr", {}, html("td", { class: "corner" }), ...head);
-    heat.prepend(html("table", {}, html("caption", {}, `Accuracy ${where}`),
+    heat.prepend(html("table", {}, html("caption", {}, `${headline(metric).replace("Test accuracy", "Accuracy")} ${where}`),
       html("tbody", {}, ...body), html("tfoot", {}, foot)));
     const series = cs.map((c, k) => {
       const row = drawn.filter((line) => line.c === c).sort((a, b) => a.d - b.d);
       return { label: `c = ${c}`, color: color(k), dashed: k >= N_COLORS, xs: row.map(costOf),
-        mean: row.map((line) => accuracy(line, "mean")), half: row.map((line) => accuracy(line, "half")) };
+        mean: row.map((line) => reached(line, "mean")), half: row.map((line) => reached(line, "half")) };
     });
-    chart.show(`What the copies buy, ${where}`, series, valueScale(offered));
+    chart.show(`What the copies buy, ${where}`, series, valueScale(now));
   }
   plot.append(
     controls(
+      metricChoice(figure, state, redraw),
       choice("after round", rounds, state, "round", redraw),
       choice("p", ps, state, "p", redraw),
       choice("line", labels, state, "label", redraw)),

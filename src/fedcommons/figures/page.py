@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import urllib.parse
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -17,15 +17,18 @@ import pyarrow
 
 from fedcommons import shown
 from fedcommons.figures import captions, series, style
+from fedcommons.figures.captions import OF_METRICS
 from fedcommons.figures.markup import Markup, joined, markup, packaged, text
 from fedcommons.figures.series import Z95
+from fedcommons.figures.site_table import site_table
 from fedcommons.figures.summary_section import summary_section
+from fedcommons.metrics import Metric
 from fedcommons.simulate.curve_fields import setting_words
 from fedcommons.simulate.definition import Figure, Study
 from fedcommons.simulate.summary import Summary
 
-METRICS = {  # what each kind of figure draws
-    "curves": ("accuracy", "second_moment", "second_moment_exact"),
+COLUMNS = {  # what each kind of figure draws beside metrics
+    "curves": ("second_moment", "second_moment_exact"),
     "scalar-products": ("type1", "type2", "gradient_norm2"),
     "heterogeneity": (
         "heterogeneity_before",
@@ -36,7 +39,7 @@ METRICS = {  # what each kind of figure draws
         *("second_moment", "second_moment_exact"),
         *("reduction", "reduction_expected", "remark_bound", "theorem2_bound"),
     ),
-    "grid": ("accuracy",),
+    "grid": (),
 }
 VERDICTS = {  # a sign as well as a colour
     "holds": ("✓", "holds"),
@@ -57,6 +60,7 @@ def render_page(
     record: dict[str, Any],
     figure_files: Mapping[str, str],
     summary: Summary | None = None,
+    sites: pyarrow.Table | None = None,
 ) -> Markup:
     """The page of a results folder.
 
@@ -67,19 +71,22 @@ def render_page(
         record: run.json.
         figure_files: name of a figure -> path of its SVG, relative to the page.
         summary: what a study found that is not the paper's.
+        sites: sites.parquet, where sites are known.
     """
     return markup(
         packaged("page_template.html"),
         title="The paper, reproduced and taken further" if study.is_papers else study.name,
         css=style.page_css(),
         script=packaged("page.js"),
-        data=_json_for_script([_figure_data(figure, table) for figure in study.figures]),
+        data=_json_for_script(
+            [_figure_data(figure, table, study.measured) for figure in study.figures]
+        ),
         header=_header(study),
         tally=_tally(claims),
         summary=summary_section(summary) if summary else "",
         contents=_contents(study, claims),
         figures=joined(
-            (_group(study, group, figure_files, table) for group in _groups(study)), "\n"
+            (_group(study, group, figure_files, table, sites) for group in _groups(study)), "\n"
         ),
         claims=_claims(claims),
         command=record.get("command", ""),
@@ -100,8 +107,10 @@ def _json_for_script(content: Any) -> Markup:
     return Markup(found)
 
 
-def _figure_data(figure: Figure, table: pyarrow.Table) -> dict[str, Any]:
+def _figure_data(figure: Figure, table: pyarrow.Table, metrics: Sequence[Metric]) -> dict[str, Any]:
     """What page.js draws of a figure; a value that is not there is null."""
+    metrics = metrics if figure.kind in OF_METRICS else ()
+    columns = (*(metric.name for metric in metrics), *COLUMNS[figure.kind])
     lines = []
     for line in series.read(figure, table):
         curve = line.curve
@@ -119,11 +128,19 @@ def _figure_data(figure: Figure, table: pyarrow.Table) -> dict[str, Any]:
                         "mean": [_number(v) for v in line.mean(name)],
                         "half": [_number(v) for v in Z95 * line.columns[f"{name}_sem"]],
                     }
-                    for name in METRICS[figure.kind]
+                    for name in columns
                 },
             }
         )
-    return {"kind": figure.kind, "title": shown.plain(figure.title), "lines": lines}
+    return {
+        "kind": figure.kind,
+        "title": shown.plain(figure.title),
+        "metrics": [
+            {"name": metric.name, "title": metric.heading, "higher": metric.higher_is_better}
+            for metric in metrics
+        ],
+        "lines": lines,
+    }
 
 
 def _number(value: float) -> float | None:
@@ -142,14 +159,24 @@ def _groups(study: Study) -> list[list[Figure]]:
 
 
 def _group(
-    study: Study, members: list[Figure], figure_files: Mapping[str, str], table: pyarrow.Table
+    study: Study,
+    members: list[Figure],
+    figure_files: Mapping[str, str],
+    table: pyarrow.Table,
+    sites: pyarrow.Table | None,
 ) -> Markup:
-    sections = joined((_section(study, figure, figure_files, table) for figure in members), "\n")
+    sections = joined(
+        (_section(study, figure, figure_files, table, sites) for figure in members), "\n"
+    )
     return markup('<div class="group">\n$sections\n</div>', sections=sections)
 
 
 def _section(
-    study: Study, figure: Figure, figure_files: Mapping[str, str], table: pyarrow.Table
+    study: Study,
+    figure: Figure,
+    figure_files: Mapping[str, str],
+    table: pyarrow.Table,
+    sites: pyarrow.Table | None,
 ) -> Markup:
     index, anchor = study.figures.index(figure), _anchor(figure)
     settings = dict.fromkeys(setting_words(line.curve) for line in figure.lines)
@@ -160,14 +187,14 @@ def _section(
         if study.runs > 1
         else "A single run, hence no confidence intervals."
     )
-    caption = f"{captions.CAPTIONS[figure.kind]} {bands}"
+    caption = f"{captions.caption(figure.kind, study.measured)} {bands}"
     return markup(
         '<section class="figure" id="$anchor" data-index="$index" '
         'data-option="$option" aria-labelledby="$anchor-title">\n'
         '<h2 id="$anchor-title">$title</h2>\n'
         '<p class="caption">$caption$diverged</p>\n<div class="plot"></div>\n'
         '<noscript><img src="$path" alt="$alternative"></noscript>\n'
-        '<div class="foot">$described<a href="$path" download>Download as SVG</a></div>\n'
+        '<div class="foot">$sites$described<a href="$path" download>Download as SVG</a></div>\n'
         "</section>",
         anchor=anchor,
         index=index,
@@ -178,6 +205,7 @@ def _section(
         path=path,
         alternative=figure.title,
         described=_described_lines(figure),
+        sites=site_table(figure, sites, study.measured[0]) if sites is not None else "",
     )
 
 

@@ -15,15 +15,19 @@ from matplotlib.ticker import MaxNLocator
 from fedcommons.checks import FloatArray
 from fedcommons.figures import style
 from fedcommons.figures.series import Series, panels
+from fedcommons.metrics import Metric
 from fedcommons.simulate.definition import Figure
 
 matplotlib.use("Agg")
 
+WORTHLESS = -1.0  # an R² below which it matters little how far
+DECADES = 30.0  # how many times the least value the largest must be for a logarithmic axis
 
-def curves(figure: Figure, series: list[Series]) -> Picture:
-    """Accuracy above, second moment of the estimate below, a column for each p."""
-    everything = series
-    series = [s for s in series if np.isfinite(s.mean("accuracy")).any()]
+
+def curves(figure: Figure, series: list[Series], metric: Metric) -> Picture:
+    """A metric above, second moment of the estimate below, a column for each p."""
+    everything, main = series, metric.name
+    series = [s for s in series if np.isfinite(s.mean(main)).any()]
     if not series:
         return _nothing_left(figure, everything)
     by_p = panels(series)
@@ -33,13 +37,15 @@ def curves(figure: Figure, series: list[Series]) -> Picture:
     height = 4.0 + (0.16 * -(-len(names) // 2) if crowded else 0)
     picture = Picture(figsize=(style.FULL_WIDTH, height), layout="constrained")
     axes = picture.subplots(2, len(by_p), sharex=True, sharey="row", squeeze=False)
-    last = len(series[0].mean("accuracy")) - 1
+    last = len(series[0].mean(main)) - 1
+    log_above = _is_far_apart(series, metric) and _on_log_axis(axes[0, 0], series, main)
     log_below = _on_log_axis(axes[1, 0], series, "second_moment")
     for (top, bottom), (p, group) in zip(axes.T, by_p.items(), strict=True):
         for s in sorted(group, key=lambda s: s.reference):  # references on top
+            measured = np.flatnonzero(np.isfinite(s.mean(main)))
             rounds = np.isfinite(s.mean("second_moment"))
             for panel, name, log, x in (
-                (top, "accuracy", False, np.arange(last + 1)),
+                (top, main, log_above, measured),
                 (bottom, "second_moment", log_below, np.flatnonzero(rounds)),
             ):
                 style.band(
@@ -55,9 +61,9 @@ def curves(figure: Figure, series: list[Series]) -> Picture:
         top.set_xlim(0, last)
         bottom.set_xlabel("communication round")
         bottom.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    lowest = min(np.nanmin(s.mean("accuracy")[min(3, last) :]) for s in series)
-    axes[0, 0].set_ylim(bottom=max(0.0, np.floor(lowest * 20) / 20 - 0.02))
-    axes[0, 0].set_ylabel("test accuracy")
+    if not log_above:
+        _set_limits(axes[0, 0], series, metric, min(3, last))
+    axes[0, 0].set_ylabel(metric.words.replace(" (", "\n("))
     axes[1, 0].set_ylabel(r"second moment $|\hat g|^2$")
     _footer(picture, figure, everything)
     if crowded:
@@ -70,7 +76,7 @@ def curves(figure: Figure, series: list[Series]) -> Picture:
         return picture
     picture.draw_without_rendering()  # the labels' places depend on the final axes
     for panel, name, at in (
-        (axes[0, -1], "accuracy", last),
+        (axes[0, -1], main, last),
         (axes[1, -1], "second_moment", last - 1),
     ):
         group = list(by_p.values())[-1]
@@ -80,7 +86,30 @@ def curves(figure: Figure, series: list[Series]) -> Picture:
     return picture
 
 
-def scalar_products(figure: Figure, series: list[Series]) -> Picture:
+def _set_limits(axes: Axes, series: list[Series], metric: Metric, begin: int) -> None:
+    """Leave the first rounds' values, which may be far off, outside."""
+    later = np.concatenate([s.mean(metric.name)[begin:] for s in series])
+    later = later[np.isfinite(later)]
+    lowest, highest = later.min(), later.max()
+    if metric.is_proportion:
+        axes.set_ylim(bottom=max(0.0, np.floor(lowest * 20) / 20 - 0.02))
+    elif highest > lowest:
+        margin = 0.08 * (highest - lowest)
+        bottom = lowest - margin
+        if metric.higher_is_better and bottom < WORTHLESS < highest:
+            bottom = WORTHLESS
+        axes.set_ylim(bottom, highest + margin)
+
+
+def _is_far_apart(series: list[Series], metric: Metric) -> bool:
+    """Whether an error spans decades."""
+    values = np.concatenate([s.mean(metric.name) for s in series])
+    values = values[np.isfinite(values)]
+    spans = values.min() > 0 and values.max() > DECADES * values.min()
+    return not metric.higher_is_better and bool(spans)
+
+
+def scalar_products(figure: Figure, series: list[Series], _metric: Metric) -> Picture:
     """Type I, Type II and |g|^2 per round, a panel for each line."""
     picture = Picture(figsize=(style.FULL_WIDTH, 2.6), layout="constrained")
     axes = picture.subplots(1, len(series), sharey=True, squeeze=False)[0]
@@ -106,7 +135,7 @@ def scalar_products(figure: Figure, series: list[Series]) -> Picture:
     return picture
 
 
-def heterogeneity(figure: Figure, series: list[Series]) -> Picture:
+def heterogeneity(figure: Figure, series: list[Series], _metric: Metric) -> Picture:
     """Before sharing, after it, and as the formula for these counts expects it."""
     picture = Picture(figsize=(style.COLUMN_WIDTH, 2.7), layout="constrained")
     axes = picture.subplots()
@@ -138,7 +167,7 @@ def heterogeneity(figure: Figure, series: list[Series]) -> Picture:
     return picture
 
 
-def second_moment(figure: Figure, series: list[Series]) -> Picture:
+def second_moment(figure: Figure, series: list[Series], _metric: Metric) -> Picture:
     """The second moment beside its exact value, and its reduction beside expectation and bounds."""
     by_p = panels(series)
     if len(by_p) == 1:  # then a panel for each line
@@ -217,8 +246,8 @@ REMARK = _Look("Remark's bound", "-.")
 THEOREM = _Look("Theorem 2's bound", "--")
 
 
-def grid(figure: Figure, series: list[Series]) -> Picture:
-    """Accuracy at rounds 10 and 20 over c and d, and against the offline cost dc.
+def grid(figure: Figure, series: list[Series], metric: Metric) -> Picture:
+    """A metric at rounds 10 and 20 over c and d, and against the offline cost dc.
 
     A row for each label and p.
     """
@@ -229,45 +258,58 @@ def grid(figure: Figure, series: list[Series]) -> Picture:
     axes = picture.subplots(len(rows), 3, squeeze=False, width_ratios=(1, 1, 1.1))
     for panels_of, ((label, p), group) in zip(axes, rows.items(), strict=True):
         for panel, wanted in zip(panels_of[:2], (10, 20), strict=True):
-            _accuracy_map(panel, group, wanted)
+            _map(panel, group, metric, wanted)
         what = "shareable proportion c"
         panels_of[0].set_ylabel(f"{label}, p = {p:g}\n{what}" if len(rows) > 1 else what)
-        _accuracy_by_cost(panels_of[2], group)
+        _by_cost(panels_of[2], group, metric)
     _footer(picture, figure, series, "Bars are 95 % intervals.")
     return picture
 
 
-def _accuracy_map(panel: Axes, series: list[Series], wanted: int) -> None:
+def _measured_by(series: list[Series], metric: Metric, wanted: int) -> int:
+    """The last round up to `wanted` that was measured; else the first that was."""
+    values = np.array([s.mean(metric.name) for s in series])
+    rounds = np.flatnonzero(np.isfinite(values).any(axis=0))
+    if not len(rounds):
+        return min(wanted, values.shape[1] - 1)
+    return int(max(rounds[rounds <= wanted], default=rounds[0]))
+
+
+def _map(panel: Axes, series: list[Series], metric: Metric, wanted: int) -> None:
     cs = sorted({s.curve.proportion for s in series})
     ds = sorted({s.curve.copies for s in series})
-    t = min(wanted, len(series[0].mean("accuracy")) - 1)
+    t = _measured_by(series, metric, wanted)
     values = np.full((len(cs), len(ds)), np.nan)
     for s in series:
-        values[cs.index(s.curve.proportion), ds.index(s.curve.copies)] = s.mean("accuracy")[t]
+        values[cs.index(s.curve.proportion), ds.index(s.curve.copies)] = s.mean(metric.name)[t]
     _heat_map(panel, values)
     panel.set_xticks(range(len(ds)), [str(d) for d in ds])
     panel.set_yticks(range(len(cs)), [f"{c:g}" for c in cs])
     panel.set_xlabel("copies d")
-    panel.set_title(f"accuracy after round {t}")
+    panel.set_title(f"{_short(metric)} after round {t}")
 
 
-def _accuracy_by_cost(panel: Axes, series: list[Series]) -> None:
-    t = min(10, len(series[0].mean("accuracy")) - 1)
+def _short(metric: Metric) -> str:
+    return metric.title.removeprefix("test ")
+
+
+def _by_cost(panel: Axes, series: list[Series], metric: Metric) -> None:
+    t = _measured_by(series, metric, 10)
     labels = [f"d = {d}" for d in sorted({s.curve.copies for s in series})]
     for label in labels:
         line = [s for s in series if f"d = {s.curve.copies}" == label]
         line.sort(key=lambda s: s.curve.proportion)
         panel.errorbar(
             [_cost(s) for s in line],
-            [s.mean("accuracy")[t] for s in line],
-            yerr=[s.half_width("accuracy")[t] for s in line],
+            [s.mean(metric.name)[t] for s in line],
+            yerr=[s.half_width(metric.name)[t] for s in line],
             color=style.colour(label, labels), linestyle=style.dash(label, labels),
             marker="o", markersize=2.5, linewidth=0.9, label=label,
         )  # fmt: skip
     if all(_cost(s) > 0 for s in series):
         panel.set_xscale("log")
     panel.set_xlabel("offline cost dc (copies per example)")
-    panel.set_title(f"accuracy after round {t}")
+    panel.set_title(f"{_short(metric)} after round {t}")
     panel.legend(ncols=-(-len(labels) // 7))
 
 
@@ -289,7 +331,8 @@ def _heat_map(panel: Axes, values: np.ndarray) -> None:
         return
     middle = (np.nanmin(values) + np.nanmax(values)) / 2
     for (row, column), value in np.ndenumerate(values):
-        words = f"{value:.3f}".lstrip("0") if np.isfinite(value) else "–"
+        digits = f"{value:.3f}".lstrip("0") if abs(value) < 10 else f"{value:.4g}"
+        words = digits if np.isfinite(value) else "–"
         panel.text(
             column, row, words, ha="center", va="center", fontsize=6.5,
             color="white" if value < middle else "black",
@@ -314,7 +357,7 @@ def _footer(
     picture.supxlabel(textwrap.fill(text, width), fontsize=7, color="#333333")
 
 
-PLOTS: dict[str, Callable[[Figure, list[Series]], Picture]] = {
+PLOTS: dict[str, Callable[[Figure, list[Series], Metric], Picture]] = {
     "curves": curves,
     "scalar-products": scalar_products,
     "heterogeneity": heterogeneity,

@@ -19,7 +19,7 @@ def write_report(folder: Folder) -> dict[str, Any]:
     """Check the claims, draw the figures and write the page.
 
     What claims.json holds, under "summary" what a study found that is not the paper's, and under
-    "lines" what every line reached in the last round.
+    "lines" what every line reached in the last round by the main metric, named under "metric".
     """
     record = folder.record()
     study, table, runs = tables.read(folder)
@@ -30,13 +30,20 @@ def write_report(folder: Folder) -> dict[str, Any]:
     folder.write_text("claims.json", json.dumps(checked, indent=2, allow_nan=False) + "\n")
     found = None if study.is_papers else summarise(study, runs, captions.labels)
     files = draw_all(study, table, folder.figures)
-    folder.write_text("report.html", render_page(study, table, checked, record, files, found))
+    sites = tables.read_sites(folder, study)
+    page = render_page(study, table, checked, record, files, found, sites)
+    folder.write_text("report.html", page)
     summary = {"summary": found.as_dict()} if found else {}
-    return {**checked, **summary, "lines": _reached(study, folder)}
+    return {
+        **checked,
+        **summary,
+        "metric": study.measured[0].name,
+        "lines": _reached(study, folder),
+    }
 
 
 def _reached(study: Study, folder: Folder) -> list[dict[str, Any]]:
     """Every line in the last round, by a label that no other line of its figure has."""
     labels = [label for figure in study.figures for label in captions.labels(figure)]
-    lines = tables.last_round(folder)
+    lines = tables.last_round(folder, study.measured[0].name)
     return [{**line, "label": label} for line, label in zip(lines, labels, strict=True)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fedcommons.figures.markup import Markup, joined, markup
+from fedcommons.metrics import METRICS, Metric
 from fedcommons.simulate.summary import Rank, Setting, Summary
 
 SECTION = """<section class="lead" id="found" aria-labelledby="found-title">
@@ -10,13 +11,13 @@ SECTION = """<section class="lead" id="found" aria-labelledby="found-title">
 <ul>$sentences</ul>
 <details open><summary>All settings</summary>
 <p>
-  Accuracy after the last round, the best line of each setting first. Lines are compared run by run,
+  $metric after the last round, the best line of each setting first. Lines are compared run by run,
   on the same data and with the same clients missing; ± is half of a 95 % confidence interval.
 </p>
 <div class="scroll" tabindex="0" role="group" aria-label="Ranking of the lines">
 <table class="ranks"><thead><tr>
 <th scope="col">line</th><th scope="col">figure</th><th scope="col">p</th>
-<th scope="col">accuracy</th><th scope="col">behind the best</th>
+<th scope="col">$column</th><th scope="col">behind the best</th>
 </tr></thead><tbody>$rows</tbody></table></div>
 </details></section>"""
 ROW = "<tr><td>$label</td><td>$figure</td><td>$p</td><td>$reached</td><td>$behind</td></tr>"
@@ -26,22 +27,26 @@ def summary_section(summary: Summary) -> Markup:
     """Empty where there was nothing to compare."""
     if not summary.settings:
         return Markup()
+    main = METRICS[summary.metric]
+    words = main.heading if main.is_proportion else f"{main.heading} ({main.direction})"
     return markup(
         SECTION,
+        metric=words.removeprefix("Test ").capitalize() if summary.metric == "accuracy" else words,
+        column=main.title.removeprefix("test "),
         sentences=joined(markup("<li>$words</li>", words=words) for words in summary.sentences),
-        rows=joined(map(_rows, summary.settings)),
+        rows=joined(_rows(setting, main) for setting in summary.settings),
     )
 
 
-def _rows(setting: Setting) -> Markup:
+def _rows(setting: Setting, main: Metric) -> Markup:
     place = {"figure": setting.figure, "p": f"{setting.straggler_prob:g}"}
     found = [
         markup(
             ROW,
             **place,
             label=_label(rank),
-            reached=_with_half(rank.mean, rank.half),
-            behind="" if k == 0 else _with_half(rank.behind, rank.behind_half),
+            reached=_with_half(main, rank.mean, rank.half),
+            behind="" if k == 0 else _with_half(main, rank.behind, rank.behind_half),
         )
         for k, rank in enumerate(setting.ranks)
     ]
@@ -55,8 +60,7 @@ def _label(rank: Rank) -> Markup:
     return markup("<b>$label</b>" if rank.as_good else "$label", label=rank.label)
 
 
-def _with_half(value: float | None, half: float | None) -> str:
+def _with_half(main: Metric, value: float | None, half: float | None) -> str:
     if value is None:
         return "–"
-    shown = f"{value:.3f}".replace("-", "\N{MINUS SIGN}")
-    return shown if half is None else f"{shown} ± {half:.3f}"
+    return main.shown(value) + ("" if half is None else f" ± {main.shown(half)}")

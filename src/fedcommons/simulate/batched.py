@@ -2,9 +2,10 @@
 
 A curve of a run is one item of a batch; curve runs with the same model and kind of work are
 trained together. Where the step is one weighted sum of gradients (one local step, nothing
-remembered) it is computed as one, over the run's M examples, and no client's answer is formed.
-Parameters and gradients are float32. Its products may round differently in another company, so a
-block is computed whole and always of the same runs (`block_size`).
+remembered, a loss that is a sum over examples) it is computed as one, over the run's M examples,
+and no client's answer is formed. Parameters and gradients are float32. Its products may round
+differently in another company, so a block is computed whole and always of the same runs
+(`block_size`).
 """
 
 from __future__ import annotations
@@ -26,14 +27,18 @@ from fedcommons.simulate import curve_runs, draws, local_steps, models
 from fedcommons.simulate.algorithms import Local
 from fedcommons.simulate.curve_runs import Block, CurveRun, kind_of
 from fedcommons.simulate.curves import Curve
+from fedcommons.simulate.measures import Measures
 from fedcommons.simulate.models import Examples, OnExamples
-from fedcommons.simulate.result import THEORY, RunResult
+from fedcommons.simulate.result import THEORY, RunResult, nothing_measured
 from fedcommons.streams import stream
+from fedcommons.tasks.cross_entropy import CrossEntropy
+from fedcommons.tasks.loss import Loss
 
 Float32 = npt.NDArray[np.float32]
 BLOCKS = (5, 2, 1)
 CLASS_SIZES_IN_BLOCK = 1200  # in all curves of a block: work enough to be fast
 NUMBERS_AT_ONCE = 1 << 20  # parameters of the models that are scored together
+SCORES_AT_ONCE = 1 << 22  # that are measured together
 
 
 def block_size(n_curves: int, class_size: int | None) -> int:
@@ -65,22 +70,29 @@ def simulate_block(
     n_rounds: int,
     seed: int,
     runs: Sequence[int],
+    loss: Loss | None = None,
+    measures: Measures | None = None,
 ) -> list[RunResult]:
-    """Train every curve of every run of the block."""
+    """Train every curve of every run of the block.
+
+    With cross-entropy unless another loss is given; `measures` is None for accuracy alone.
+    """
+    loss = CrossEntropy(dataset.n_classes) if loss is None else loss
     data = [draws.training_set(dataset, class_size, seed=seed, run=run) for run in runs]
-    M, R, C, T = len(data[0].labels), len(runs), len(curves), n_rounds
+    M, R, C, T = len(data[0].groups), len(runs), len(curves), n_rounds
     examples = Examples(
         data[0].inputs[None] if R == 1 else np.stack([d.inputs for d in data]),
-        np.stack([d.labels for d in data]),
+        np.stack([loss.targets(d.y) for d in data]),
         dataset.inputs("test"),
-        dataset.y_test,
+        loss.targets(dataset.y_test),
     )
-    block = Block(M, runs, seed)
+    block = Block(M, runs, seed, adds_up=loss.decomposable)
     correct = np.empty((R, C, T + 1), np.int32)
     moment = np.empty((R, C, T))
     het = np.empty((R, C, 3))
+    measured = [measures.nothing(C) if measures else nothing_measured() for _ in runs]
     for name in sorted({curve.model for curve in curves}):
-        loaded = models.load(name, dataset.x_train.shape[1:], dataset.n_classes)
+        loaded = models.load(name, dataset.x_train.shape[1:], loss)
         initial = np.stack([loaded.initial(rng=stream(seed, "model", run)) for run in runs])
         n_tests = R * (T + 1) * sum(curve.model == name for curve in curves)
         model = models.on_examples(loaded, examples, initial, n_tests)
@@ -96,7 +108,7 @@ def simulate_block(
                     run=r, place=k, n_clients=n_clients, n_rounds=T,
                 )  # fmt: skip
                 made.append(curve_run)
-                het[r, k] = curve_runs.heterogeneity(curve_run, shared[k], data[r].labels)
+                het[r, k] = curve_runs.heterogeneity(curve_run, shared[k], data[r].groups)
         for _, same in groupby(sorted(made, key=kind_of), key=kind_of):
             group = list(same)
             train = _Training(group, block, model)
@@ -104,27 +116,58 @@ def simulate_block(
             finite = np.empty((len(group), T + 1), np.bool_)
             with np.errstate(over="ignore", invalid="ignore"):  # a curve may diverge
                 rounds = train.rounds(start[train.runs], moments, finite)
-                correct[where] = np.where(finite, _count_correct(model, train.runs, rounds), -1)
+                right, values = _tested(model, train.runs, rounds, measures)
+                correct[where] = np.where(finite, right, -1)
             moment[where] = moments
+            for e, (pooled, at_sites) in zip(group, values, strict=False):
+                measured[e.run][0][e.place], measured[e.run][1][e.place] = pooled, at_sites
     unknown, no_theory = np.full((C, T), np.nan), np.empty((0, T, len(THEORY)))
     return [
-        RunResult(correct[r], moment[r], unknown, unknown, unknown, het[r], no_theory)
+        RunResult(correct[r], moment[r], unknown, unknown, unknown, het[r], no_theory, *measured[r])
         for r in range(R)
     ]
 
 
-def _count_correct(model: OnExamples, runs: IntArray, rounds: Iterator[Float32]) -> IntArray:
-    """What the models of each round, (E, P), get right: (E, T + 1).
+def _tested(
+    model: OnExamples, runs: IntArray, rounds: Iterator[Float32], measures: Measures | None
+) -> tuple[IntArray, list[tuple[FloatArray, FloatArray]]]:
+    """What the models of each round, (E, P), get right, (E, T + 1), and each one's measures.
 
     Some rounds are scored at once: how many follows from the block alone, as its rounding must.
     """
-    found = []
+    has_classes = model.loss.kind == "classes"
+    found, values, t = [], [], 0
     for first in rounds:
         n_rounds = max(1, NUMBERS_AT_ONCE // first.size)
-        params = np.concatenate([first, *islice(rounds, n_rounds - 1)])
+        some = [first, *islice(rounds, n_rounds - 1)]
+        params = np.concatenate(some)
         of_each = np.tile(runs, len(params) // len(runs))
-        found.append(model.count_correct(params, of_each).reshape(-1, len(runs)))
-    return np.concatenate(found).T
+        right = (
+            model.count_correct(params, of_each) if has_classes else np.zeros(len(params), np.int64)
+        )
+        found.append(right.reshape(-1, len(runs)))
+        if measures:
+            wanted = [one for k, one in enumerate(some, start=t) if k in measures.rounds]
+            values += [_measured(model, runs, one, measures) for one in wanted]
+        t += len(some)
+    by_curve = [
+        (np.stack([pooled[e] for pooled, _ in values]), np.stack([sites[e] for _, sites in values]))
+        for e in range(len(runs) if values else 0)
+    ]
+    return np.concatenate(found).T, by_curve
+
+
+def _measured(
+    model: OnExamples, runs: IntArray, params: Float32, measures: Measures
+) -> tuple[FloatArray, FloatArray]:
+    """The measures of the models of one round: (E, K) and (E, S, K)."""
+    at_once = max(1, SCORES_AT_ONCE // max(1, len(measures.truth) * model.loss.n_outputs))
+    parts = [
+        measures.of(model.scores(params[k : k + at_once], runs[k : k + at_once]))
+        for k in range(0, len(params), at_once)
+    ]
+    pooled, at_sites = zip(*parts, strict=True)
+    return np.concatenate(pooled), np.concatenate(at_sites)
 
 
 class _Training:
@@ -173,7 +216,8 @@ class _Training:
     def _can_go_on(self, params: Float32) -> BoolArray:
         """Whether the full gradient is finite, (E,): a lost model may have finite parameters.
 
-        Of every model but the last, the next round's estimate says so.
+        Nothing else is made of it: of a loss that is no sum it is not what is trained on. Of every
+        model but the last, the next round's estimate says so.
         """
         ones = np.ones((len(params), self.block.n_examples), np.float32)
         full = self.model.gradients(params, self.runs, None, ones)

@@ -38,6 +38,7 @@ class CurveRun:
         counts: (N',) what a client's steps on that mean count in its answer.
         fresh, remembered: (T, N') weights of answers.
         moves: (T, N') how far what is remembered moves towards an answer; None if nothing is.
+        adds_up: whether clients' answers are sums over the examples that they hold.
     """
 
     curve: Curve
@@ -49,6 +50,7 @@ class CurveRun:
     fresh: FloatArray
     remembered: FloatArray
     moves: FloatArray | None
+    adds_up: bool
 
     def holds(self, client: int) -> HeldExamples:
         return _row(self.held, client)
@@ -59,11 +61,12 @@ class CurveRun:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """What the curve runs of a block share: the streams, and the size of a run."""
+    """What the curve runs of a block share: the streams, the size of a run, the kind of loss."""
 
     n_examples: int  # M, of a run
     runs: Sequence[int]
     seed: int
+    adds_up: bool = True  # whether the loss is a sum over examples
 
     def batches(self, curve_run: CurveRun, t: int, client: int) -> np.random.Generator:
         """Curves of a run draw alike: the same client with as many examples has the same batch."""
@@ -81,7 +84,7 @@ def kind_of(curve_run: CurveRun) -> tuple[Any, ...]:
     remembers = ESTIMATORS[c.estimator].remembers
     batch_size = c.batch_size or 0  # for sorting
     stateful = c.procedure.next_state is not None
-    if c.local_steps == 1 and not remembers and not stateful:
+    if c.local_steps == 1 and not remembers and not stateful and curve_run.adds_up:
         return ("sum", "", 1, batch_size, False, 0, c.server_optimizer)
     correction = c.algorithm if c.procedure.correction else ""
     n_rows = curve_run.held.shape[0]
@@ -136,7 +139,8 @@ def make_curve_run(
         )
     trained, counts = _means(held) if curve.procedure.several_steps else _sums(held)
     return CurveRun(
-        curve, run, place, held, trained, counts, weights.fresh, weights.remembered, moves
+        *(curve, run, place, held, trained, counts, weights.fresh, weights.remembered, moves),
+        adds_up=block.adds_up,
     )
 
 
@@ -190,14 +194,14 @@ def owner_share(model: OnExamples, start: Float32, run: int, placement: Placemen
 
 
 def heterogeneity(
-    curve_run: CurveRun, shared: draws.Shared, labels: IntArray
+    curve_run: CurveRun, shared: draws.Shared, groups: IntArray
 ) -> tuple[float, float, float]:
     """As `draws.heterogeneity_of`; what is held decides where sharing is not the paper's."""
     curve = curve_run.curve
-    found = draws.heterogeneity_of(shared, labels, curve)
+    found = draws.heterogeneity_of(shared, groups, curve)
     if curve.procedure.sharing in ("none", "proportion-and-copies"):
         return found
     held = curve_run.held[: shared.placement.n_clients]
     client = np.repeat(np.arange(held.shape[0]), np.diff(held.indptr))
-    counts = partition.label_counts(labels[held.indices], client, held.shape[0])
+    counts = partition.label_counts(groups[held.indices], client, held.shape[0])
     return found[0], partition.mean_heterogeneity(counts), np.nan

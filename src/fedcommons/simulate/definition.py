@@ -13,11 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from fedcommons import checks
+from fedcommons import checks, metrics
+from fedcommons.coding import CODES
 from fedcommons.datasets import Reading
 from fedcommons.errors import ArgumentError, StudyError
+from fedcommons.metrics import Metric
 from fedcommons.simulate import batched, models
 from fedcommons.simulate.curves import Curve
+from fedcommons.tasks.cross_entropy import CrossEntropy
+from fedcommons.tasks.losses import loss_class
 
 ENGINES = ("example-space", "batched", "plain")
 POOLS = ("all", "tuning", "tuned")
@@ -71,6 +75,12 @@ class Study:
     pool: str = "all"
     parts_digest: str = ""
     data: Reading = AS_IT_IS
+    loss: str = CrossEntropy.name
+    huber_delta: float = 1.0
+    time_intervals: int = 10
+    strata_bins: int = 10
+    metrics: tuple[str, ...] = ()
+    metric_rounds: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         for name, low in (
@@ -79,6 +89,8 @@ class Study:
             ("runs", 1),
             ("seed", 0),
             ("tune_runs", 1),
+            ("time_intervals", 1),
+            ("strata_bins", 1),
         ):
             checks.integer(name, getattr(self, name), low=low)
         for name in MAY_BE_ALL:
@@ -88,6 +100,11 @@ class Study:
             raise ArgumentError(f"pool must be one of {', '.join(POOLS)}, got {self.pool!r}")
         if self.engine not in ENGINES:
             raise ArgumentError(f"engine must be one of {', '.join(ENGINES)}, got {self.engine!r}")
+        checks.positive("huber_delta", self.huber_delta)
+        for t in self.metric_rounds or ():
+            checks.integer("metric_rounds", t, low=0)
+        _ = self.measured  # has rules of its own
+        self._check_loss()
         self._check_engine()
         if self.class_size is not None and any(c.is_natural for c in self._lines_curves()):
             raise ArgumentError(
@@ -130,6 +147,48 @@ class Study:
                     f"{curve.code} and {curve.estimator}"
                 )
 
+    def _check_loss(self) -> None:
+        """Refuse models, codes and algorithms that the loss does not go with."""
+        has_classes = self.loss == CrossEntropy.name
+        if not has_classes and (self.engine == "plain" or self.theory_curves):
+            raise ArgumentError(
+                "loss must be cross-entropy for the plain engine and for figures of the kinds "
+                f"scalar-products and second-moment, got {self.loss}"
+            )
+        for curve in self._lines_curves():
+            if curve.model in models.LINEAR and curve.model != models.linear_name(self.loss):
+                raise ArgumentError(
+                    f"model must be {models.linear_name(self.loss)} for a linear model with loss "
+                    f"{self.loss}, got {curve.model}"
+                )
+            if loss_class(self.loss).decomposable:
+                continue
+            if CODES[curve.code].name == "owner-corrected" or (
+                curve.procedure.sharing == "everything"
+            ):
+                raise ArgumentError(
+                    f"loss must be a sum over examples for {curve.code} and {curve.algorithm}, "
+                    f"got {self.loss}; discrete-time is one, equal-split with coded_gd or "
+                    "coded_fedavg does without"
+                )
+
+    @cached_property
+    def measured(self) -> tuple[Metric, ...]:
+        """The metrics of the study; the first is its main one."""
+        return metrics.chosen(self.metrics, loss_class(self.loss).kind)
+
+    @property
+    def measured_rounds(self) -> tuple[int, ...]:
+        """After which rounds they are measured; always after the last."""
+        if self.metric_rounds is None:
+            return tuple(range(self.rounds + 1))
+        return tuple(sorted({t for t in self.metric_rounds if t < self.rounds} | {self.rounds}))
+
+    @property
+    def counts_alone(self) -> bool:
+        """Whether counts of right classes are all that is asked for."""
+        return self.loss == CrossEntropy.name and self.measured == (metrics.METRICS["accuracy"],)
+
     @property
     def is_papers(self) -> bool:
         """Whether it is the paper's study, on which the paper's claims are judged."""
@@ -146,6 +205,7 @@ class Study:
             curve
             for curve in self.curves
             if self.engine == "batched"
+            or self.loss != CrossEntropy.name
             or not curve.in_example_space
             or (large and curve not in asked)
         )
@@ -196,6 +256,13 @@ class Study:
             content["data"] = given
         if self.parts_digest:
             content["parts"] = self.parts_digest
+        if self.loss != CrossEntropy.name:
+            content["loss"] = [self.loss, self.huber_delta, self.time_intervals]
+            content["strata_bins"] = self.strata_bins
+        if not self.counts_alone:
+            content["metrics"] = [metric.name for metric in self.measured]
+        if self.metric_rounds is not None:
+            content["metric_rounds"] = self.measured_rounds
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def as_dict(self) -> dict[str, Any]:
@@ -241,7 +308,12 @@ def from_dict(content: Any) -> Study:
             for f in content["figures"]
         )
         reading = Reading(**content.get("data", {}))  # older records have none
-        return Study(**{**content, "figures": figures, "data": reading})
+        lists = {
+            name: tuple(content[name])
+            for name in ("metrics", "metric_rounds")
+            if content.get(name) is not None
+        }
+        return Study(**{**content, **lists, "figures": figures, "data": reading})
     except (KeyError, TypeError, ArgumentError) as error:
         raise StudyError(f"the recorded study cannot be read: {error}") from None
 

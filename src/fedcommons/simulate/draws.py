@@ -11,8 +11,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from fedcommons import checks, coding, partition, privacy, sharing
@@ -28,19 +30,26 @@ from fedcommons.theory import heterogeneity
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """The examples of one run, sorted by class.
+    """The examples of one run, sorted by what partitions tell them apart by.
 
     Attributes:
-        labels: (M,).
+        y: (M, ...) as the dataset has them.
+        groups: (M,) labels or strata.
         inputs: (M, F) float32.
-        n_classes: L.
+        n_classes: L; 0 if y are no labels.
         sites: (M,) the number of each example's site; None if the data name none.
     """
 
-    labels: IntArray
+    y: npt.NDArray[Any]
+    groups: IntArray
     inputs: np.ndarray
     n_classes: int
     sites: IntArray | None = None
+
+    @property
+    def labels(self) -> IntArray:
+        """y, where they are labels."""
+        return self.y
 
     @cached_property
     def products(self) -> FloatArray:
@@ -59,21 +68,23 @@ class Shared:
 
 
 def training_set(dataset: Dataset, class_size: int | None, *, seed: int, run: int) -> TrainingSet:
-    """`class_size` examples of each class, uniformly at random without replacement.
+    """`class_size` examples of each class or stratum, at random without replacement.
 
-    None stands for all that there are, sorted by class.
+    None stands for all that there are, sorted.
     """
+    groups = dataset.groups
     if class_size is None:
-        order = np.argsort(dataset.y_train, kind="stable")
-        return _of_examples(dataset, order)
+        return _of_examples(dataset, np.argsort(groups, kind="stable"))
     class_size = checks.integer("class_size", class_size, low=1)
     rng = stream(seed, "training set", run)
     picks = []
-    for label in range(dataset.n_classes):
-        members = np.flatnonzero(dataset.y_train == label)
+    word = "class" if dataset.strata_train is None else "stratum"
+    n_groups = dataset.n_classes if dataset.strata_train is None else int(groups.max()) + 1
+    for label in range(n_groups):
+        members = np.flatnonzero(groups == label)
         if len(members) < class_size:
             raise ArgumentError(
-                f"class_size must be at most the {len(members)} examples of class {label}, "
+                f"class_size must be at most the {len(members)} examples of {word} {label}, "
                 f"got {class_size}"
             )
         picks.append(rng.choice(members, class_size, replace=False))
@@ -83,8 +94,9 @@ def training_set(dataset: Dataset, class_size: int | None, *, seed: int, run: in
 def _of_examples(dataset: Dataset, examples: IntArray) -> TrainingSet:
     return TrainingSet(
         dataset.y_train[examples],
+        dataset.groups[examples],
         dataset.inputs("train", examples),
-        dataset.n_classes,
+        dataset.n_classes if dataset.has_labels else 0,
         None if dataset.site_train is None else dataset.site_train[examples],
     )
 
@@ -127,7 +139,7 @@ def share_all(
     for curve in curves:
         key = (curve.partition, curve.alpha, curve.proportion, curve.copies, curve.scheme)
         if key not in known:
-            known[key] = share(curve, data.labels, n_clients, seed=seed, run=run, sites=data.sites)
+            known[key] = share(curve, data.groups, n_clients, seed=seed, run=run, sites=data.sites)
         result.append(known[key])
     return result
 

@@ -21,7 +21,8 @@ from fedcommons.datasets import Dataset
 from fedcommons.estimators import ESTIMATORS, Arrivals, SecondMoment
 from fedcommons.simulate import draws, memory
 from fedcommons.simulate.curves import Curve
-from fedcommons.simulate.result import THEORY, RunResult
+from fedcommons.simulate.measures import Measures
+from fedcommons.simulate.result import THEORY, RunResult, nothing_measured
 from fedcommons.simulate.scoring import Evaluation, Scorer
 from fedcommons.simulate.theory_columns import TheoryColumns
 
@@ -52,6 +53,7 @@ def simulate_run(
     seed: int,
     run: int,
     theory_for: frozenset[Curve] = frozenset(),
+    measures: Measures | None = None,
 ) -> RunResult:
     """Train every curve of one run."""
     data = draws.training_set(dataset, class_size, seed=seed, run=run)
@@ -109,6 +111,14 @@ def simulate_run(
     finite = np.ones((C, T + 1), np.bool_)
     scorer = Scorer(data.inputs, test, correct)
     scorer.add(A)
+    measured = measures.nothing(C) if measures else nothing_measured()
+
+    def measure(t: int) -> None:
+        if measures and t in measures.rounds:
+            at = measures.rounds.index(t)
+            measured[0][:, at], measured[1][:, at] = measures.of(scorer.all_scores(A))
+
+    measure(0)
     for t in range(T):
         _residuals(scores, data.labels, out=Z)
         place = t % ROUNDS_AT_ONCE
@@ -131,6 +141,7 @@ def simulate_run(
         scores -= through
         finite[:, t + 1] = _finite(A) & _finite(scores)
         scorer.add(A)
+        measure(t + 1)
         if place + 1 == ROUNDS_AT_ONCE or t + 1 == T:
             some = recent[:, : place + 1]
             variance[:, t - place : t + 1] += variances.at(some)
@@ -139,11 +150,11 @@ def simulate_run(
     scorer.flush()
     correct[~finite] = -1
     het = np.array(
-        _once_each(records, lambda k: draws.heterogeneity_of(shared[k], data.labels, curves[k]))
+        _once_each(records, lambda k: draws.heterogeneity_of(shared[k], data.groups, curves[k]))
     )
     exact = variance + alpha[:, None] * middle
     columns = theory.columns(variance[asked]) if theory else np.empty((0, T, len(THEORY)))
-    return RunResult(correct, moment, exact, norm2, projection, het, columns)
+    return RunResult(correct, moment, exact, norm2, projection, het, columns, *measured)
 
 
 def _once_each(keys: Sequence[Hashable], value: Callable[[int], Value]) -> list[Value]:

@@ -4,6 +4,7 @@ run.json         the study, versions, machine, seconds
 runs/00042.npz   the statistics of run 42, written whole or not at all
 curves.parquet   one row per figure, line and round
 runs.parquet     one row per run and curve: the summaries behind the claims
+sites.parquet    one row per curve, site, round and metric, where sites are known
 claims.json, figures/, report.html
 """
 
@@ -28,7 +29,7 @@ from fedcommons.npz import read_npz
 from fedcommons.parquet import read_parquet
 from fedcommons.simulate import run_record
 from fedcommons.simulate.definition import Study
-from fedcommons.simulate.result import RunResult
+from fedcommons.simulate.result import MEASURED, RunResult
 
 logger = shown.logger(__name__)
 
@@ -131,7 +132,7 @@ class Folder:
         if not path.exists():
             return False
         try:
-            found = read_npz(path, ("digest", *RunResult.names()), ResultsError)
+            found = read_npz(path, ("digest", *RunResult.names()), ResultsError, optional=MEASURED)
         except ResultsError as error:
             logger.warning("%s; it is done again", error)
             path.unlink()
@@ -142,6 +143,7 @@ class Folder:
 
     def write_run(self, run: int, digest: str, result: RunResult) -> None:
         arrays = {name: getattr(result, name) for name in RunResult.names()}
+        arrays |= {name: there for name in MEASURED if (there := getattr(result, name)).size}
         path = self._run_path(run)
         part = path.with_suffix(f".part{os.getpid()}")
         try:
@@ -154,7 +156,9 @@ class Folder:
             part.unlink(missing_ok=True)
 
     def read_run(self, run: int, digest: str) -> RunResult:
-        arrays = read_npz(self._run_path(run), ("digest", *RunResult.names()), ResultsError)
+        arrays = read_npz(
+            self._run_path(run), ("digest", *RunResult.names()), ResultsError, optional=MEASURED
+        )
         if str(arrays.pop("digest")) != digest:
             raise ResultsError(f"{self._run_path(run)} belongs to another study")
         return RunResult(**arrays)

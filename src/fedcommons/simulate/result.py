@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from fedcommons.checks import BoolArray, FloatArray
+
+
+def nothing_measured() -> tuple[FloatArray, FloatArray]:
+    """The measures of a run in which counts of right classes are all that is asked for."""
+    return np.zeros((0, 0, 0)), np.zeros((0, 0, 0, 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +21,8 @@ class RunResult:
 
     Attributes:
         correct: (C, T + 1) test examples that the model of each round gets right, the initial
-            model first; -1 where the model is known to be lost to NaN or infinity.
+            model first; -1 where the model is known to be lost to NaN or infinity. 0 where there
+            are no classes.
         second_moment: (C, T) |g^|^2 of the estimate of each round.
         second_moment_exact: (C, T) its mean over the stragglers of that round, given the model.
         gradient_norm2: (C, T) |g|^2 of the full gradient.
@@ -25,6 +31,9 @@ class RunResult:
             the sharing, averaged over labels.
         theory: (C', T, len(THEORY)) what Theorem 2 and Figure 3 speak of, at each round's model,
             for the curves that it was asked for, in their order.
+        measures: (C, measured rounds, metrics) metrics on the test set; NaN where undefined. Empty
+            where accuracy is all that is asked for.
+        site_measures: (C, measured rounds, sites, metrics) the same at each site.
     """
 
     correct: npt.NDArray[np.int32]
@@ -34,6 +43,8 @@ class RunResult:
     projection: FloatArray
     heterogeneity: FloatArray
     theory: FloatArray
+    measures: FloatArray = field(default_factory=lambda: nothing_measured()[0])
+    site_measures: FloatArray = field(default_factory=lambda: nothing_measured()[1])
 
     @property
     def diverged(self) -> BoolArray:
@@ -52,8 +63,11 @@ class RunResult:
 
     @staticmethod
     def names() -> tuple[str, ...]:
-        return tuple(field.name for field in fields(RunResult))
+        """The arrays that there always are."""
+        return tuple(one.name for one in fields(RunResult) if one.name not in MEASURED)
 
+
+MEASURED = ("measures", "site_measures")
 
 THEORY = (
     "type1",  # sum of scalar products of pairs of the same class

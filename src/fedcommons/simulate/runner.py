@@ -20,12 +20,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from fedcommons import checks, datasets
+from fedcommons import checks, datasets, shown
 from fedcommons.checks import BoolArray
 from fedcommons.datasets import Dataset, Reading
 from fedcommons.errors import DataError, FedcommonsError, StudyError
@@ -34,10 +36,15 @@ from fedcommons.simulate import cluster as clusters
 from fedcommons.simulate.definition import Study
 from fedcommons.simulate.draws import TrainingSet
 from fedcommons.simulate.folder import Folder
-from fedcommons.simulate.result import RunResult
+from fedcommons.simulate.measures import Measures
+from fedcommons.simulate.result import MEASURED, RunResult
 from fedcommons.simulate.scoring import Evaluation
 from fedcommons.streams import stream
+from fedcommons.tasks.loss import Loss
+from fedcommons.tasks.losses import far_from_standard, fitted, has_numbers
 from fedcommons.tasks.softmax import SoftmaxRegression
+
+logger = shown.logger(__name__)
 
 HELD_OUT = 6  # one of so many training examples is held out to choose rates on
 TUNING_RUNS = 1_000_000  # the number of the first run that rates are tuned on
@@ -172,25 +179,34 @@ def check_fits(study: Study, dataset: Dataset) -> None:
             "(or .parquet)"
         )
     _check_sites(study, dataset)
-    if len(np.unique(dataset.y_train)) < 2:
+    loss = study_loss(study)
+    if loss.kind == "classes" and len(np.unique(dataset.y_train)) < 2:
         raise DataError(f"dataset {study.dataset} must have at least two classes, got one")
+    if far := far_from_standard(loss, dataset):
+        _warn_once(far)
     for name in sorted({curve.model for curve in study.curves}):
-        model = models.load(name, dataset.x_train.shape[1:], dataset.n_classes)
+        model = models.load(name, dataset.x_train.shape[1:], loss)
         n_params = len(model.initial(rng=stream(study.seed, "model", 0)))
         _check_memory_of_clients(study, name, n_params)
     _check_memory_of_examples(study, dataset)
-    sizes = np.bincount(dataset.y_train, minlength=dataset.n_classes)
-    label = int(sizes.argmin())
+    by_labels = dataset.strata_train is None
+    sizes = np.bincount(dataset.groups, minlength=dataset.n_classes if by_labels else 0)
+    label, group = int(sizes.argmin()), "class" if by_labels else "stratum"
     if study.class_size and not sizes[label]:
         raise DataError(
-            f"dataset {study.dataset} must have training examples of every class from 0 to "
-            f"{dataset.n_classes - 1}, got none of class {label}"
+            f"dataset {study.dataset} must have training examples of every {group} from 0 to "
+            f"{len(sizes) - 1}, got none of {group} {label}"
         )
     if study.class_size is not None and study.class_size > sizes[label]:
         raise StudyError(
             f"class_size must be at most the {sizes[label]} training examples of the smallest "
-            f"class, {label}, got {study.class_size}"
+            f"{group}, {label}, got {study.class_size}"
         )
+
+
+@functools.cache
+def _warn_once(words: str) -> None:
+    logger.warning("%s", words)
 
 
 def _check_sites(study: Study, dataset: Dataset) -> None:
@@ -258,40 +274,80 @@ def study_data(study: Study) -> Dataset:
     rates are chosen on it, and no run trains on it. `test_size` examples of the test set, the same
     for all runs, if it is given.
     """
-    return _study_data(study.dataset, study.data, study.pool, study.test_size, study.seed)
+    return _prepared(_DataKey.of(study))[0]
+
+
+def study_loss(study: Study) -> Loss:
+    """The study's loss, fitted to its dataset."""
+    return _prepared(_DataKey.of(study))[1]
+
+
+def study_measures(study: Study) -> Measures | None:
+    """What the study measures beside counts of right classes, if it does."""
+    dataset = study_data(study)
+    if study.counts_alone and dataset.site_test is None:
+        return None
+    return Measures(dataset, study_loss(study), study.measured, study.measured_rounds)
+
+
+@dataclass(frozen=True, slots=True)
+class _DataKey:
+    """What the data of a study depend on."""
+
+    dataset: str
+    data: Reading
+    pool: str
+    test_size: int | None
+    seed: int
+    loss: str
+    huber_delta: float
+    time_intervals: int
+    strata_bins: int
+
+    @classmethod
+    def of(cls, study: Study) -> _DataKey:
+        return cls(*(getattr(study, one.name) for one in fields(cls)))
 
 
 @functools.lru_cache(maxsize=1)
-def _study_data(
-    name: str, reading: Reading, pool: str, test_size: int | None, seed: int
-) -> Dataset:
-    data = datasets.opened(name, reading, seed=seed)
-    if pool != "all":
-        held_out = _held_out(data, stream(seed, "held out"))
-        data = data.testing_on(held_out) if pool == "tuning" else data.take(train=~held_out)
+def _prepared(key: _DataKey) -> tuple[Dataset, Loss]:
+    data = datasets.opened(key.dataset, key.data, seed=key.seed, numbers=has_numbers(key.loss))
+
+    def fit() -> Loss:
+        return fitted(
+            key.loss, data, huber_delta=key.huber_delta, time_intervals=key.time_intervals
+        )
+
+    loss = fit()
+    if loss.kind != "classes" and data.strata_train is None:
+        data = replace(data, strata_train=loss.groups(data.y_train, key.strata_bins))
+    if key.pool != "all":
+        held_out = _held_out(data, stream(key.seed, "held out"))
+        data = data.testing_on(held_out) if key.pool == "tuning" else data.take(train=~held_out)
+        loss = fit()  # to what is left of the training data
     n_test = len(data.y_test)
-    if test_size is not None and test_size < n_test:
-        some = np.sort(stream(seed, "test").choice(n_test, test_size, replace=False))
+    if key.test_size is not None and key.test_size < n_test:
+        some = np.sort(stream(key.seed, "test").choice(n_test, key.test_size, replace=False))
         data = data.take(test=some)
-    return data
+    return data, loss
 
 
 def _held_out(data: Dataset, rng: np.random.Generator) -> BoolArray:
-    """A sixth of each class, at each site if these are known: (M,)."""
+    """A sixth of each class or stratum, at each site if these are known: (M,)."""
     held_out = np.zeros(len(data.y_train), np.bool_)
+    groups = data.groups
+    n_groups = data.n_classes if data.strata_train is None else int(groups.max()) + 1
     sites = np.zeros(len(held_out), np.int64) if data.site_train is None else data.site_train
     for site in range(int(sites.max()) + 1):
-        for label in range(data.n_classes):
-            members = np.flatnonzero((data.y_train == label) & (sites == site))
+        for label in range(n_groups):
+            members = np.flatnonzero((groups == label) & (sites == site))
             held_out[rng.choice(members, len(members) // HELD_OUT, replace=False)] = True
     return held_out
 
 
 @functools.lru_cache(maxsize=1)
-def _evaluation(
-    name: str, reading: Reading, pool: str, test_size: int | None, seed: int
-) -> Evaluation:
-    return Evaluation(_study_data(name, reading, pool, test_size, seed))
+def _evaluation(key: _DataKey) -> Evaluation:
+    return Evaluation(_prepared(key)[0])
 
 
 def _one_block(study: Study, folder: Folder, block: int) -> None:
@@ -320,7 +376,8 @@ def compute_block(study: Study, block: int) -> dict[int, RunResult]:
     # A curve may overflow: it is marked as diverged, and the others go on.
     quiet = np.errstate(over="ignore", invalid="ignore", divide="ignore")
     with _computing, threadpool_limits(1), quiet:
-        dataset = study_data(study)
+        dataset, measures = study_data(study), study_measures(study)
+        settings["measures"] = measures
         together = study.batched_curves
         batch = frozenset(together)
         apart = tuple(curve for curve in study.curves if curve not in batch)
@@ -331,7 +388,7 @@ def compute_block(study: Study, block: int) -> dict[int, RunResult]:
                 for run in numbers
             ]
         elif apart:
-            test = _evaluation(study.dataset, study.data, study.pool, study.test_size, study.seed)
+            test = _evaluation(_DataKey.of(study))
             theory = study.theory_curves
             first = [
                 example_space.simulate_run(
@@ -341,7 +398,10 @@ def compute_block(study: Study, block: int) -> dict[int, RunResult]:
             ]
         second: list[RunResult | None] = [None] * size
         if together:
-            second = list(batched.simulate_block(dataset, together, **settings, runs=numbers))
+            loss = study_loss(study)
+            second = list(
+                batched.simulate_block(dataset, together, **settings, runs=numbers, loss=loss)
+            )
     place = {curve: k for k, curve in enumerate((*apart, *together))}
     order = [place[curve] for curve in study.curves]
     return {
@@ -353,11 +413,16 @@ def _merged(first: RunResult | None, second: RunResult | None, order: Sequence[i
     """The curves of both in the study's order; what the theory asks for is in the first."""
     parts = [part for part in (first, second) if part is not None]
     merged = {
-        name: np.concatenate([getattr(part, name) for part in parts])[order]
-        for name in RunResult.names()
+        name: _in_order([getattr(part, name) for part in parts], order)
+        for name in (*RunResult.names(), *MEASURED)
         if name != "theory"
     }
     return RunResult(**merged, theory=parts[0].theory)
+
+
+def _in_order(parts: Sequence[npt.NDArray[Any]], order: Sequence[int]) -> Any:
+    together = np.concatenate(parts)
+    return together[order] if len(together) else together  # what is not measured has no curves
 
 
 def _softmax_task(dataset: Dataset, data: TrainingSet) -> SoftmaxRegression:

@@ -118,6 +118,6 @@ def complete(study: Study, folder: Folder, about: Mapping[str, Any], **options: 
             logger.warning("%s", note)
         folder.begin(study, {**about, **found})
         fresh = runner.run_study(study, folder, **options)
-        tables.build(study, folder, n_test=len(dataset.y_test))
+        tables.build(study, folder, dataset)
         folder.finish(study, seconds=round(time.perf_counter() - start, 1), fresh_runs=fresh)
     return fresh

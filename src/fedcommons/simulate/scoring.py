@@ -19,6 +19,7 @@ class Evaluation:
     def __init__(self, dataset: Dataset) -> None:
         self.n_classes = dataset.n_classes
         self.blocks: list[tuple[int, Float32]] = []
+        self.order = np.argsort(dataset.y_test, kind="stable")  # of the examples in the blocks
         for label in range(dataset.n_classes):
             members = np.flatnonzero(dataset.y_test == label)
             for part in np.array_split(members, -(-len(members) // TEST_BLOCK) or 1):
@@ -35,7 +36,7 @@ class Scorer:
     """
 
     def __init__(self, inputs: Float32, test: Evaluation, correct: npt.NDArray[np.int32]) -> None:
-        self.correct = correct
+        self.correct, self.order = correct, test.order
         self.blocks = [(label, inputs @ block) for label, block in test.blocks]
         for _, products in self.blocks:
             products += 1  # the bias
@@ -66,6 +67,17 @@ class Scorer:
         self.correct[:, self.n_done : self.n_done + self.n_pending] = counts.T
         self.n_done += self.n_pending
         self.n_pending = 0
+
+    def all_scores(self, A: Float32) -> Float32:
+        """Of all test examples in their own order, by the coefficients (L, C, M): (C, n, L)."""
+        L, C, M = A.shape
+        found = np.empty((len(self.order), L * C), np.float32)
+        begin = 0
+        for _, products in self.blocks:
+            end = begin + products.shape[1]
+            found[self.order[begin:end]] = (A.reshape(L * C, M) @ products).T
+            begin = end
+        return found.reshape(-1, L, C).transpose(2, 0, 1)
 
     def _count(self, differences: Float32, models: int) -> IntArray:
         others = len(differences)

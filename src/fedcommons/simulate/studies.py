@@ -22,7 +22,17 @@ from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.definition import FIGURE_NAME, KINDS, MAY_BE_ALL, Figure, Line, Study
 from fedcommons.simulate.parsing import CURVE_KEYS, choices, known_keys
 from fedcommons.simulate.settings import ALL, parts_of
+from fedcommons.tasks.cross_entropy import CrossEntropy
+from fedcommons.tasks.losses import has_numbers
 
+LOSS_KEYS = (
+    "loss",
+    "huber_delta",
+    "time_intervals",
+    "strata_bins",
+    "metrics",
+    "metric_rounds",
+)
 STUDY_KEYS = (
     "name",
     "dataset",
@@ -35,6 +45,7 @@ STUDY_KEYS = (
     "test_size",
     "tune",
     "tune_runs",
+    *LOSS_KEYS,
     "learning_rate",
     "decay",
     "data",
@@ -65,7 +76,8 @@ def data_of(name: str, *, seed: int = 0) -> Dataset:
     """An embedded dataset, the one at this path, or the one that the study file there is on."""
     if Path(name).suffix == ".toml":
         study = load(name)
-        return datasets.opened(study.dataset, study.data, seed=study.seed)
+        numbers = has_numbers(study.loss)
+        return datasets.opened(study.dataset, study.data, seed=study.seed, numbers=numbers)
     return datasets.opened(name, seed=seed)
 
 
@@ -122,10 +134,15 @@ def parse(
         for key in (
             *("dataset", "clients", "class_size", "rounds", "runs", "seed", "engine"),
             *("test_size", "tune", "tune_runs"),
+            *LOSS_KEYS,
         )
         if key in content
     }
     settings["data"] = _reading(content.get("data", {}))
+    settings |= _lists(settings)
+    if settings.get("loss", CrossEntropy.name) != CrossEntropy.name:
+        shared["model"] = models.linear_name(settings["loss"])
+        settings.setdefault("class_size", ALL)
     for key in MAY_BE_ALL:
         if settings.get(key) == ALL:
             settings[key] = None
@@ -152,6 +169,30 @@ def parse(
     return replace(study, parts_digest=_parts_digest(study))
 
 
+def _lists(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The metrics and the rounds that they are measured after."""
+    found: dict[str, Any] = {}
+    if "metrics" in settings:
+        names = settings["metrics"]
+        if not isinstance(names, list | tuple) or not names:
+            raise StudyError(f"metrics must be a list of names, got {names!r}")
+        found["metrics"] = tuple(names)
+    if "metric_rounds" in settings:
+        rounds = settings["metric_rounds"]
+        last = settings.get("rounds", Study.rounds)
+        if rounds == ALL:
+            found["metric_rounds"] = None
+        elif isinstance(rounds, list | tuple):
+            for t in rounds:
+                checks.integer("metric_rounds", t, low=0)
+                if t > last:
+                    raise StudyError(f"metric_rounds must be at most rounds, {last}, got {t}")
+            found["metric_rounds"] = tuple(rounds)
+        else:
+            raise StudyError(f'metric_rounds must be a list of rounds or "{ALL}", got {rounds!r}')
+    return found
+
+
 def _reading(table: Any) -> Reading:
     """How the data are to be read: the table [data]."""
     if not isinstance(table, Mapping):
@@ -176,7 +217,8 @@ def _dataset(name: str, beside: Path | None, data: str | None) -> dict[str, Any]
 def _n_sites(settings: Mapping[str, Any]) -> int:
     """How many sites the data are from: the clients of a natural partition."""
     seed = checks.integer("seed", settings.get("seed", 0), low=0)
-    found = datasets.opened(settings["dataset"], settings["data"], seed=seed)
+    numbers = has_numbers(settings.get("loss", CrossEntropy.name))
+    found = datasets.opened(settings["dataset"], settings["data"], seed=seed, numbers=numbers)
     return max(1, len(found.sites))  # data without sites are refused with what is to be done
 
 

@@ -22,10 +22,10 @@ from fedcommons.checks import FloatArray
 from fedcommons.estimators import ESTIMATORS
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.definition import Figure, Line, Study
+from fedcommons.simulate.tables import final
 
 LEVEL = 0.95
 RANKED = ("curves", "grid")  # kinds of figures that compare ways to train
-MEASURE = "final_accuracy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Rank:
     """One line among those of its setting.
 
     Attributes:
-        mean, half: its accuracy after the last round, and half of its 95 % interval.
+        mean, half: the study's main metric after the last round, and half of its 95 % interval.
         behind, behind_half: how far it is behind the best line, run by run, and half of that
             interval; 0 for the best line. None where there are fewer than two runs in common.
         as_good: whether it is the best line or cannot be told from it.
@@ -59,8 +59,9 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What was found in every setting, and in words."""
+    """What was found in every setting by the main metric, and in words."""
 
+    metric: str
     settings: tuple[Setting, ...]
     sentences: tuple[str, ...]
 
@@ -73,7 +74,8 @@ def summarise(
 ) -> Summary:
     """The summary of a study from its runs.parquet; `labels` names each line of a figure."""
     n_curves = len(study.curves)
-    values = runs[MEASURE].to_numpy().reshape(-1, n_curves)
+    main = study.measured[0]
+    values = runs[final(main.name)].to_numpy().reshape(-1, n_curves)
     values = np.where(runs["diverged"].to_numpy().reshape(-1, n_curves), np.nan, values)
     place = {curve: k for k, curve in enumerate(study.curves)}
     settings = []
@@ -84,12 +86,12 @@ def summarise(
                 for label, line in zip(labels(figure), figure.lines, strict=True)
                 if not ESTIMATORS[line.curve.estimator].needs_everybody
             ]
-            settings += _settings(figure.name, named, values, place)
-    return Summary(tuple(settings), tuple(_sentences(settings)))
+            settings += _settings(figure.name, named, values, place, main.sign)
+    return Summary(main.name, tuple(settings), tuple(_sentences(settings)))
 
 
 def _settings(
-    name: str, lines: Sequence[Line], values: FloatArray, place: Mapping[Curve, int]
+    name: str, lines: Sequence[Line], values: FloatArray, place: Mapping[Curve, int], sign: int
 ) -> list[Setting]:
     """One for each p of a figure that has several lines."""
 
@@ -100,18 +102,19 @@ def _settings(
     for p, same in groupby(sorted(lines, key=prob), key=prob):
         of_line = {line.label: values[:, place[line.curve]] for line in same}
         if len(of_line) > 1:
-            found.append(_ranked(name, p, of_line))
+            found.append(_ranked(name, p, of_line, sign))
     return found
 
 
-def _ranked(figure: str, p: float, of_line: Mapping[str, FloatArray]) -> Setting:
+def _ranked(figure: str, p: float, of_line: Mapping[str, FloatArray], sign: int) -> Setting:
+    """The best first: those with the highest values, or with sign -1 the lowest."""
     lost = [label for label, runs in of_line.items() if np.isnan(runs).all()]
     means = {label: np.nanmean(runs) for label, runs in of_line.items() if label not in lost}
-    order = sorted(means, key=lambda label: -means[label])
+    order = sorted(means, key=lambda label: -sign * means[label])
     ranks = []
     for label in order:
         own, best = of_line[label], of_line[order[0]]
-        behind, behind_half = mean_and_half(best - own)
+        behind, behind_half = mean_and_half(sign * (best - own))
         is_best = label == order[0]
         ranks.append(
             Rank(

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow
 
-from fedcommons.checks import BoolArray, FloatArray
+from fedcommons.checks import BoolArray, FloatArray, IntArray
+from fedcommons.datasets import Dataset
 from fedcommons.errors import ResultsError
 from fedcommons.simulate import settings
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.definition import Study
 from fedcommons.simulate.folder import Folder
 from fedcommons.simulate.result import THEORY, RunResult
+from fedcommons.tasks.cross_entropy import CrossEntropy
 
 EARLY = slice(1, 21)  # rounds 1-20: how fast a curve converges
 LATE = 10  # from this round on a good method has caught up
@@ -61,27 +64,63 @@ CURVES = pyarrow.schema(
 )
 
 
+SITES = pyarrow.schema(
+    {
+        "curve": TYPES[str],
+        "site": TYPES[str],
+        "round": TYPES[int],
+        "metric": TYPES[str],
+        "mean": TYPES[float],
+        "sem": TYPES[float],
+        "runs": TYPES[int],
+    }
+)
+
+
+def beside_accuracy(study: Study) -> dict[str, int]:
+    """The metrics that have columns of their own: name -> place among those of the study."""
+    names = {metric.name: k for k, metric in enumerate(study.measured)}
+    return {name: k for name, k in names.items() if name != "accuracy"}
+
+
+def _curves_schema(study: Study, *, sites: bool) -> pyarrow.Schema:
+    names = list(beside_accuracy(study))
+    if sites:
+        names += [worst_site(metric.name) for metric in study.measured]
+    columns = [(f"{name}_{of}", TYPES[float]) for name in names for of in ("mean", "sem")]
+    return pyarrow.schema([*CURVES, *columns])
+
+
+def worst_site(metric: str) -> str:
+    """How a metric at the worst site of each run is called."""
+    return f"worst_site_{metric}"
+
+
 class _Moments:
     """Mean and standard error over runs, in one pass and in the order of the runs (Welford).
 
-    Values have curves on the first axis; a run counts only for the curves that did not diverge.
+    Values have curves on the first axis; a run counts only for the curves that did not diverge, and
+    for the values that it has where `counts` has their shape.
     """
 
-    def __init__(self, n_curves: int) -> None:
-        self.n = np.zeros(n_curves)
+    def __init__(self, *shape: int) -> None:
+        self.n = np.zeros(shape)
         self._mean: FloatArray | float = 0.0
         self._sum2: FloatArray | float = 0.0
 
     def add(self, values: FloatArray, counts: BoolArray) -> None:
         self.n += counts
-        over = (slice(None), *[None] * (values.ndim - 1))
+        over = self._over(values.ndim)
         n, counts = np.maximum(self.n, 1)[over], counts[over]
         delta = np.where(counts, values - self._mean, 0.0)
         self._mean = self._mean + delta / n
         self._sum2 = self._sum2 + np.where(counts, delta * (values - self._mean), 0.0)
 
+    def _over(self, ndim: int) -> tuple[Any, ...]:
+        return (*[slice(None)] * self.n.ndim, *[None] * (ndim - self.n.ndim))
+
     def _where(self, at_least: int, values: FloatArray | float) -> FloatArray:
-        """NaN for the curves of too few runs."""
+        """NaN where there are too few runs."""
         values = np.array(values)
         values[self.n < at_least] = np.nan
         return values
@@ -93,24 +132,32 @@ class _Moments:
     @property
     def sem(self) -> FloatArray:
         """NaN for a single run."""
-        n = self.n[(slice(None), *[None] * (np.ndim(self._sum2) - 1))]
+        n = self.n[self._over(np.ndim(self._sum2))]
         with np.errstate(divide="ignore", invalid="ignore"):
             return self._where(2, np.sqrt(np.asarray(self._sum2) / (n - 1) / n))
 
 
-def build(study: Study, folder: Folder, n_test: int) -> None:
-    """Write curves.parquet and runs.parquet from the finished runs, one run at a time."""
+def build(study: Study, folder: Folder, dataset: Dataset) -> None:
+    """Write the tables from the finished runs, one run at a time."""
     digest, curves = study.digest, study.curves
+    C, n_test = len(curves), len(dataset.y_test)
     names = (*PER_ROUND, "heterogeneity", "theory")
-    moments = {name: _Moments(len(curves)) for name in names}
+    moments = {name: _Moments(C) for name in names}
     keys = [curve.key for curve in curves]
     asked = [k for k, curve in enumerate(curves) if curve in study.theory_curves]
+    sites = dataset.sites if dataset.site_test is not None else ()
+    measured = _Measured(study, len(sites))
 
     def run_tables() -> Iterator[pyarrow.Table]:
         for run in range(study.runs):
             result = _with_theory_for_all(folder.read_run(run, digest), asked)
             counts = ~result.diverged
-            accuracy = np.where(result.correct < 0, np.nan, result.correct / n_test)
+            measured.add(result, counts)
+            last = {name: result.measures[:, -1, k] for name, k in beside_accuracy(study).items()}
+            if study.loss == CrossEntropy.name:
+                accuracy = np.where(result.correct < 0, np.nan, result.correct / n_test)
+            else:
+                accuracy = measured.accuracy(result)
             moments["accuracy"].add(accuracy, counts)
             for name in PER_ROUND[1:]:
                 values = getattr(result, name)
@@ -119,10 +166,87 @@ def build(study: Study, folder: Folder, n_test: int) -> None:
                 moments[name].add(np.concatenate([values, nothing], axis=1), counts)
             moments["heterogeneity"].add(result.heterogeneity, counts)
             moments["theory"].add(result.theory, counts)
-            yield _run_table(run, keys, accuracy, result)
+            yield _run_table(study, run, keys, accuracy, result, last)
 
     folder.write_tables("runs.parquet", run_tables())
-    folder.write_tables("curves.parquet", [_curve_table(study, moments)])
+    folder.write_tables("curves.parquet", [_curve_table(study, moments, measured.columns())])
+    if sites:
+        folder.write_tables("sites.parquet", [measured.site_table(keys, sites)])
+
+
+class _Measured:
+    """Means over runs of the metrics that need more than counts of right classes."""
+
+    def __init__(self, study: Study, n_sites: int) -> None:
+        C, R, K = len(study.curves), len(study.measured_rounds), len(study.measured)
+        self.study, self.n_sites = study, n_sites
+        self.pooled, self.worst = _Moments(C, R, K), _Moments(C, R, K)
+        self.at_sites = _Moments(C, R, n_sites, K)
+        self.signs = np.array([metric.sign for metric in study.measured])
+
+    def add(self, result: RunResult, counts: BoolArray) -> None:
+        """One run; what is undefined counts for nothing."""
+        pairs = [(self.pooled, result.measures)] if result.measures.size else []
+        if self.n_sites:
+            at_sites = result.site_measures
+            least = np.where(np.isnan(at_sites), np.inf, at_sites * self.signs).min(axis=2)
+            worst = np.where(np.isinf(least), np.nan, least * self.signs)
+            pairs += [(self.at_sites, at_sites), (self.worst, worst)]
+        for moments, values in pairs:
+            of_curve = counts[(slice(None), *[None] * (values.ndim - 1))]
+            moments.add(values, of_curve & ~np.isnan(values))
+
+    def accuracy(self, result: RunResult) -> FloatArray:
+        """Accuracy where there are no classes: measured, or unknown, (C, T + 1)."""
+        found = np.full(result.correct.shape, np.nan)
+        names = [metric.name for metric in self.study.measured]
+        if "accuracy" in names:
+            found[:, list(self.study.measured_rounds)] = result.measures[
+                :, :, names.index("accuracy")
+            ]
+        return found
+
+    def columns(self) -> dict[str, FloatArray]:
+        """The columns of curves.parquet by name, (C, T + 1) each; NaN after other rounds."""
+        rounds, T = list(self.study.measured_rounds), self.study.rounds
+        found = {}
+
+        def add(name: str, moments: _Moments, k: int) -> None:
+            for of in ("mean", "sem"):
+                values = np.full((len(self.study.curves), T + 1), np.nan)
+                values[:, rounds] = getattr(moments, of)[:, :, k]
+                found[f"{name}_{of}"] = values
+
+        for name, k in beside_accuracy(self.study).items():
+            add(name, self.pooled, k)
+        for k, metric in enumerate(self.study.measured if self.n_sites else ()):
+            add(worst_site(metric.name), self.worst, k)
+        return found
+
+    def site_table(self, keys: list[str], sites: Sequence[str]) -> pyarrow.Table:
+        """sites.parquet: a row for each curve, site, round and metric."""
+        rounds, names = self.study.measured_rounds, [m.name for m in self.study.measured]
+        shape = (len(keys), len(rounds), len(sites), len(names))
+
+        def flat(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            """(C, rounds, S, K) in the order of the rows: curve, site, round, metric."""
+            return values.transpose(0, 2, 1, 3).ravel()
+
+        def places(axis: int) -> IntArray:
+            return flat(np.indices(shape)[axis])
+
+        return pyarrow.table(
+            {
+                "curve": np.array(keys, object)[places(0)],
+                "site": np.array(sites, object)[places(2)],
+                "round": np.array(rounds)[places(1)],
+                "metric": np.array(names, object)[places(3)],
+                "mean": flat(self.at_sites.mean),
+                "sem": flat(self.at_sites.sem),
+                "runs": flat(self.at_sites.n).astype(np.int64),
+            },
+            schema=SITES,
+        )
 
 
 def _with_theory_for_all(result: RunResult, asked: list[int]) -> RunResult:
@@ -132,7 +256,9 @@ def _with_theory_for_all(result: RunResult, asked: list[int]) -> RunResult:
     return replace(result, theory=theory)
 
 
-def _curve_table(study: Study, moments: dict[str, _Moments]) -> pyarrow.Table:
+def _curve_table(
+    study: Study, moments: dict[str, _Moments], measured: Mapping[str, FloatArray]
+) -> pyarrow.Table:
     """One row per figure, line and round."""
     place = {curve: k for k, curve in enumerate(study.curves)}
     mean = {name: of.mean for name, of in moments.items()}
@@ -155,9 +281,12 @@ def _curve_table(study: Study, moments: dict[str, _Moments]) -> pyarrow.Table:
             for j, name in enumerate(THEORY):
                 add(f"{name}_mean", [*mean["theory"][k, :, j], np.nan])
                 add(f"{name}_sem", [*sem["theory"][k, :, j], np.nan])
+            for name, values in measured.items():
+                add(name, values[k])
             add("runs", [study.runs] * n_rows)
             add("diverged", [study.runs - int(moments["accuracy"].n[k])] * n_rows)
-    return pyarrow.table(columns, schema=CURVES)
+    sites = any(name.startswith(worst_site("")) for name in measured)
+    return pyarrow.table(columns, schema=_curves_schema(study, sites=sites))
 
 
 def _line_columns(study: Study) -> dict[str, list[Any]]:
@@ -178,13 +307,13 @@ def read(folder: Folder) -> tuple[Study, pyarrow.Table, pyarrow.Table]:
     The study has the number of runs that the tables hold: a longer one may be under way.
     """
     study = folder.study()
-    curves = folder.read_table("curves.parquet", CURVES, NULL_FOR_NONE)
+    curves = folder.read_table("curves.parquet", _curves_schema(study, sites=False), NULL_FOR_NONE)
     if not curves.select(LINES.names).equals(pyarrow.table(_line_columns(study), schema=LINES)):
         raise ResultsError(
             f"{folder.path / 'curves.parquet'} must hold every line of run.json's figures; "
             "run the study to its end first"
         )
-    runs = folder.read_table("runs.parquet", _runs_schema(study.rounds))
+    runs = folder.read_table("runs.parquet", _runs_schema(study))
     n_runs, keys = curves["runs"][0].as_py(), [curve.key for curve in study.curves]
     if not runs.select(["run", "curve"]).equals(
         pyarrow.table({"run": np.repeat(np.arange(n_runs), len(keys)), "curve": keys * n_runs})
@@ -196,17 +325,30 @@ def read(folder: Folder) -> tuple[Study, pyarrow.Table, pyarrow.Table]:
     return replace(study, runs=n_runs), curves, runs
 
 
-def last_round(folder: Folder) -> list[dict[str, Any]]:
-    """What every line reached: figure, label, p, accuracy, its standard error, runs, diverged."""
+def read_sites(folder: Folder, study: Study) -> pyarrow.Table | None:
+    """sites.parquet; None where sites are not known."""
+    if not (folder.path / "sites.parquet").exists():
+        return None
+    table = folder.read_table("sites.parquet", SITES)
+    if not set(table["curve"].unique().to_pylist()) >= {curve.key for curve in study.curves}:
+        raise ResultsError(
+            f"{folder.path / 'sites.parquet'} must hold every curve of run.json's study; "
+            "run the study to its end first"
+        )
+    return table
+
+
+def last_round(folder: Folder, main: str = "accuracy") -> list[dict[str, Any]]:
+    """What every line reached: figure, label, p, the main metric, its error, runs, diverged."""
     table = folder.read_table("curves.parquet")
-    names = ("figure", "label", "p", "round", "runs", "diverged", "accuracy_mean", "accuracy_sem")
+    names = ("figure", "label", "p", "round", "runs", "diverged", f"{main}_mean", f"{main}_sem")
     rows = table.select(names).to_pylist()
     last = max(row["round"] for row in rows)
     return [
         {
             **{name: row[name] for name in ("figure", "label", "p", "runs", "diverged")},
-            "accuracy": _or_none(row["accuracy_mean"]),
-            "sem": _or_none(row["accuracy_sem"]),
+            main: _or_none(row[f"{main}_mean"]),
+            "sem": _or_none(row[f"{main}_sem"]),
         }
         for row in rows
         if row["round"] == last
@@ -288,7 +430,19 @@ def _summaries(accuracy: FloatArray, result: RunResult) -> dict[str, FloatArray]
     }
 
 
-def _run_table(run: int, keys: list[str], accuracy: FloatArray, result: RunResult) -> pyarrow.Table:
+def final(metric: str) -> str:
+    """The column of runs.parquet with a metric after the last round."""
+    return f"final_{metric}"
+
+
+def _run_table(
+    study: Study,
+    run: int,
+    keys: list[str],
+    accuracy: FloatArray,
+    result: RunResult,
+    last: Mapping[str, FloatArray],
+) -> pyarrow.Table:
     """One row per curve of one run."""
     n_late = _n_late(accuracy.shape[1] - 1)
     late = np.full((len(accuracy), n_late), np.nan, np.float32)
@@ -302,8 +456,9 @@ def _run_table(run: int, keys: list[str], accuracy: FloatArray, result: RunResul
             "late_accuracies": pyarrow.FixedSizeListArray.from_arrays(
                 pyarrow.array(late.ravel()), n_late
             ),
+            **{final(name): values for name, values in last.items()},
         },
-        schema=_runs_schema(accuracy.shape[1] - 1),
+        schema=_runs_schema(study),
     )
 
 
@@ -311,13 +466,14 @@ def _n_late(n_rounds: int) -> int:
     return max(1, n_rounds - LATE + 1)  # a list of a fixed length is never empty
 
 
-def _runs_schema(n_rounds: int) -> pyarrow.Schema:
+def _runs_schema(study: Study) -> pyarrow.Schema:
     return pyarrow.schema(
         {
             "run": TYPES[int],
             "curve": TYPES[str],
             **dict.fromkeys(SUMMARIES, TYPES[float]),
             "diverged": TYPES[bool],
-            "late_accuracies": pyarrow.list_(pyarrow.float32(), _n_late(n_rounds)),
+            "late_accuracies": pyarrow.list_(pyarrow.float32(), _n_late(study.rounds)),
+            **{final(name): TYPES[float] for name in beside_accuracy(study)},
         }
     )

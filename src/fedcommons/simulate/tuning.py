@@ -1,22 +1,26 @@
 """Choosing each line's learning rate on held-out data, so that a comparison is fair.
 
 Every line has the same rates to choose from. They are tried in runs of their own, on a pool of
-training examples from which a sixth is held out, and judged by the mean accuracy on what was held
-out over the second half of the rounds; a run that diverges counts as 0. The study's runs then draw
-from the same pool and are tested on the test set.
+training examples from which a sixth is held out, and judged by the mean of the study's main metric
+on what was held out over the second half of the rounds; a run that diverges counts as the worst
+there is, 0 for accuracy. The study's runs then draw from the same pool and are tested on the test
+set.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from fedcommons.checks import FloatArray
 from fedcommons.errors import ResultsError
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.definition import Line, Study
 from fedcommons.simulate.folder import Folder
+from fedcommons.simulate.result import RunResult
 
 
 def tuning_study(study: Study) -> Study:
@@ -43,25 +47,37 @@ def choose(study: Study, folder: Folder, n_test: int) -> tuple[Study, list[dict[
 
     Of equal rates the smallest is chosen.
     """
-    tried = tuning_study(study)
-    half = study.rounds // 2 + 1
+    tried, main = tuning_study(study), study.measured[0]
     total = np.zeros(len(tried.curves))
     for run in range(tried.runs):
         result = folder.read_run(run, tried.digest)
-        accuracy = result.correct[:, half:].mean(axis=1) / n_test
-        total += np.where(result.diverged, 0, accuracy)
+        total += np.where(result.diverged, main.worst, _late(study, result, n_test))
     scores = dict(zip(tried.curves, (total / tried.runs).tolist(), strict=True))
     best: dict[Curve, Curve] = {}
     for curve in sorted(tried.curves, key=lambda c: c.learning_rate):
         line = _without_rate(curve)
-        if line not in best or scores[curve] > scores[best[line]]:
+        if line not in best or main.sign * scores[curve] > main.sign * scores[best[line]]:
             best[line] = curve
     rates = {line: curve.learning_rate for line, curve in best.items()}
     record = [
-        {"curve": curve.key, "held_out_accuracy": score, "chosen": curve in best.values()}
+        {
+            "curve": curve.key,
+            f"held_out_{main.name}": score if math.isfinite(score) else None,
+            "chosen": curve in best.values(),
+        }
         for curve, score in scores.items()
     ]
     return with_rates(study, rates), record
+
+
+def _late(study: Study, result: RunResult, n_test: int) -> FloatArray:
+    """Each curve's main metric over the second half of the rounds: (C,)."""
+    half = study.rounds // 2 + 1
+    if study.counts_alone:
+        return np.asarray(result.correct[:, half:].mean(axis=1) / n_test)
+    late = [k for k, t in enumerate(study.measured_rounds) if t >= half] or [-1]
+    values = result.measures[:, late, 0]
+    return np.where(np.isnan(values), study.measured[0].worst, values).mean(axis=1)
 
 
 def at_the_edge(study: Study, tuned: Study) -> tuple[int, int]:

@@ -130,10 +130,13 @@ class SoftmaxRegression:
             ).ravel()
         return answers
 
+    def scores(self, params: FloatArray) -> FloatArray:
+        """Of the test examples: (n, L)."""
+        return self.test_inputs @ params.reshape(-1, self.n_classes)
+
     def count_correct(self, params: FloatArray) -> int:
         """Ties go to the lowest label."""
-        scores = self.test_inputs @ params.reshape(-1, self.n_classes)
-        return int((scores.argmax(axis=1) == self.test_labels).sum())
+        return int((self.scores(params).argmax(axis=1) == self.test_labels).sum())
 
 
 def with_bias(inputs: FloatArray) -> FloatArray:

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("impatient")
         ({"estimator": "wait_for_all"}, "estimator must be one of coded_sum, memory"),
         ({"estimator": "best"}, "estimator must be one of"),
         ({"code": "best"}, "code must be one of"),
-        ({"warm": True}, "warm must go with an estimator that remembers"),
+        ({"warm": True, "estimator": "coded_sum"}, "warm must go with an estimator that remembers"),
         ({"straggler_prob": 1.0}, "straggler_prob must be in"),
         ({"learning_rate": 0}, "learning_rate must be > 0"),
         ({"estimator": "memory", "warm": "false"}, "warm must be true or false, got 'false'"),

@@ -11,6 +11,7 @@ from fedcommons.simulate.local_steps import HeldExamples
 from fedcommons.stragglers import Bernoulli
 from fedcommons.streams import stream
 from fedcommons.tasks import softmax
+from fedcommons.tasks.cross_entropy import CrossEntropy
 from tests.federate.tiny import N_CLASSES, train, trained_model
 
 P = (0.3, 0.5, 0.6, 0.2)
@@ -120,7 +121,7 @@ def test_several_local_steps_are_those_of_the_simulator(tiny, code, estimator, w
     weights = estimators.ESTIMATORS[estimator].weigh(
         estimators.Arrivals.now_or_never(answered), np.array(P)
     )
-    softmax_model = models.load("softmax", x.shape[1:], N_CLASSES)
+    softmax_model = models.load("softmax", x.shape[1:], CrossEntropy(N_CLASSES))
     params = np.zeros(reached.size, np.float32)
     model = models.on_examples(
         softmax_model, models.Examples(x[None].astype(np.float32), y[None], x, y), params[None], 0

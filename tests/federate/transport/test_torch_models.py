@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -89,32 +93,22 @@ def test_running_statistics_stay_at_their_site(tiny, frozen):
 # Frozen layers
 
 
-class Adapted(nn.Module):
-    """A frozen layer and a low-rank correction to it, as LoRA has them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(1)
-        self.base = nn.Linear(N_FEATURES, N_CLASSES).requires_grad_(requires_grad=False)
-        self.down = nn.Linear(N_FEATURES, 2, bias=False)
-        self.up = nn.Linear(2, N_CLASSES, bias=False)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.base(x) + self.up(self.down(x))
-
-
-def adapters(net: nn.Module) -> ArrayRecord:
-    """The arrays that are trained; both sides have the others."""
-    wanted = {name for name, parameter in net.named_parameters() if parameter.requires_grad}
-    return ArrayRecord({name: x for name, x in net.state_dict().items() if name in wanted})
+def documented() -> tuple[Any, Any, Any]:
+    """The adapter of docs/federation.md, and what it takes to send it."""
+    text = (Path(__file__).parents[3] / "docs" / "federation.md").read_text()
+    [block] = [b for b in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "Adapted" in b]
+    found: dict[str, Any] = {"nn": nn, "torch": torch, "ArrayRecord": ArrayRecord}
+    exec(block, found)  # noqa: S102, our own
+    return found["Adapted"], found["adapters"], found["load"]
 
 
 def test_only_the_arrays_that_are_trained_are_sent(tiny):
+    adapted, adapters, load = documented()
     seen = []
 
     def train(site, message, context):
-        net = Adapted()
-        net.load_state_dict(message.content["arrays"].to_torch_state_dict(), strict=False)
+        net = adapted(N_FEATURES, N_CLASSES)
+        load(net, message)
         trained(net, site, context)
         return Message(RecordDict({"arrays": adapters(net)}), reply_to=message)
 
@@ -125,7 +119,7 @@ def test_only_the_arrays_that_are_trained_are_sent(tiny):
 
     grid = tiny.grid(Tampered, train=train)
     grid.tamper = note
-    start = adapters(Adapted())
+    start = adapters(adapted(N_FEATURES, N_CLASSES))
     found = reached(tiny, grid, start)
     assert len(seen) == 2 * 4 * 3
     assert {tuple(names) for names in seen} == {("down.weight", "up.weight")}

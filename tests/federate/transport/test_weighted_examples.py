@@ -7,11 +7,12 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
 from fedcommons.errors import ArgumentError, FederationError
 from fedcommons.federate.protocol.refusals import ExamplesIgnored, SeveralStepsRefused
 from fedcommons.federate.transport import coded_answer
-from fedcommons.federate.transport.torch_loader import data_loader
+from fedcommons.federate.transport.torch_loader import data_loader, loader_like
 from fedcommons.federate.transport.weighted_examples import WeightedExamples
 from tests.federate.tiny import outcomes, train, trained_model
 
@@ -153,6 +154,91 @@ def test_a_dataloader_is_refused_where_weights_may_be_negative():
 def test_a_draw_is_always_shuffled():
     with pytest.raises(ArgumentError, match="shuffle must be True without weights"):
         data_loader(held(), batch_size=3, shuffle=False, weights=False)
+
+
+# The app's own loader, with what the site holds
+
+
+def own_loader(label=lambda y: y, n=7, **options):
+    """A loader of the app's own: three examples of other values than the site's."""
+    own = TensorDataset(torch.zeros(n, 1), label(torch.zeros(n, dtype=torch.int64)))
+    return DataLoader(own, **{"batch_size": 3, "shuffle": True, **options})
+
+
+def test_the_apps_loader_brings_what_the_site_holds_in_proportion():
+    loader = loader_like(held(), own_loader())
+    assert len(loader) == 2
+    assert [len(batch) for batch in loader] == [2, 2]
+    seen = [taken_by(loader) for _ in range(50)]
+    assert {len(rows) for rows in seen} == {4}
+    assert all({0, 1, 2} <= set(rows) for rows in seen)
+    assert len({tuple(rows) for rows in seen}) > 1
+    assert len(list(loader_like(held(np.ones(7)), own_loader()))) == 3
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_while_nothing_is_shared_batches_are_those_of_the_apps_own_loader(shuffle):
+    alone = held(np.ones(7))
+    dataset = TensorDataset(torch.from_numpy(alone.x), torch.from_numpy(alone.y))
+    own = DataLoader(dataset, batch_size=3, shuffle=shuffle)
+    seen = []
+    for loader in (own, loader_like(alone, own)):
+        torch.manual_seed(5)
+        seen.append([examples_of(loader) for _ in range(2)])
+    assert seen[0] == seen[1]
+    assert (seen[0][0] != seen[0][1]) is shuffle
+
+
+def test_labels_come_as_the_app_has_them():
+    loader = loader_like(held(), own_loader(lambda y: y.float().view(-1, 1)))
+    for _, y in loader:
+        assert (y.dtype, y.shape[1:]) == (torch.float32, (1,))
+        assert set(y.flatten().tolist()) <= set(range(7))
+
+
+def test_examples_come_by_the_names_that_the_app_has():
+    own = [{"img": torch.zeros(1), "label": 0}] * 3
+    for batch in loader_like(held(), DataLoader(own, batch_size=2)):
+        assert list(batch) == ["img", "label"]
+        assert batch["img"][:, 0].tolist() == batch["label"].tolist()
+        assert batch["label"].dtype == torch.int64
+
+
+def test_the_apps_loader_makes_batches_in_its_own_way():
+    def collate(examples):
+        return len(examples), torch.stack([x for x, _ in examples])
+
+    loader = loader_like(held(np.ones(7)), own_loader(collate_fn=collate, drop_last=True))
+    assert [n for n, _ in loader] == [3, 3]
+    assert len(loader) == 2
+
+
+def test_dropping_the_last_batch_never_drops_all():
+    """Which examples a site holds decides how many it takes: one fewer is no reason to train on
+    none."""
+    assert len(loader_like(held(np.full(7, 0.4)), own_loader(drop_last=True))) == 1
+    assert len(data_loader(held(np.ones(2)), batch_size=3, shuffle=True, weights=False)) == 1
+
+
+def test_a_site_without_examples_of_its_own_trains_on_what_it_got():
+    loader = loader_like(held(), own_loader(n=0, shuffle=False))
+    assert sum(len(y) for _, y in loader) == 4
+
+
+@pytest.mark.parametrize(
+    ("own", "words"),
+    [
+        ([1, 2], "like must be a DataLoader, got list"),
+        (
+            own_loader(shuffle=False, sampler=WeightedRandomSampler([1.0] * 7, 7)),
+            "no sampler of its own, .*, got WeightedRandomSampler",
+        ),
+        (own_loader(shuffle=False, batch_size=None), "like must be a loader with a batch_size"),
+    ],
+)
+def test_a_loader_whose_choice_would_be_ignored_is_refused(own, words):
+    with pytest.raises(ArgumentError, match=words):
+        loader_like(held(), own)
 
 
 # What becomes of them

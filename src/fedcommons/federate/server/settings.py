@@ -18,6 +18,7 @@ from fedcommons.estimators import ESTIMATORS
 from fedcommons.methods import Method
 from fedcommons.stragglers import StragglerModel
 
+DEFAULT_ESTIMATOR = "latest"  # the one that suits apps with local steps, and needs no p
 SCALES = ("none", "standard")
 
 
@@ -49,8 +50,10 @@ class Settings:
     def of(cls, **settings: Any) -> Settings:
         """Settings from the fields of `Method` and their own, side by side.
 
-        `batch_size` = 0 is a full batch, as in a run config, which has no None.
+        `batch_size` = 0 is a full batch, as in a run config, which has no None. The estimator is
+        `DEFAULT_ESTIMATOR` unless it is given.
         """
+        settings.setdefault("estimator", DEFAULT_ESTIMATOR)
         if type(size := settings.get("batch_size")) is int and size == 0:
             settings["batch_size"] = None
         of_method = {f.name: settings.pop(f.name) for f in fields(Method) if f.name in settings}

@@ -29,6 +29,7 @@ from fedcommons.federate.site.reviewed_apps import check_app
 from fedcommons.federate.site.site import Site
 from fedcommons.federate.site.store import Store
 from fedcommons.federate.transport import messages, mods, own_statistics
+from fedcommons.federate.transport.app_data import Shareable, site_data
 from fedcommons.federate.transport.flower_arrays import arrays_of, model_of, record_of
 from fedcommons.federate.transport.flower_internals import (
     app_mods,
@@ -51,17 +52,24 @@ from fedcommons.scaling import Scale
 
 def attach(
     app: ClientApp,
-    data: Callable[[Context], SiteData] | None = None,
+    data: Callable[..., Any] | None = None,
     *,
+    shareable: Shareable | None = None,
     n_classes: int | None = None,
     classes: Sequence[str] | None = None,
 ) -> SiteClient:
     """Let a client app take part in exchanges; `data` loads the site's examples.
 
-    Without `data` they are read from the file that the node config names. With `n_classes` labels
-    that are not below it are refused, the site's own and those that others send: else one site's
-    mistake stops the training of all that hold its examples. Labels in files that are words are
-    names of `classes`: all sites number these in the same order.
+    It is called with the context, or with what its parameters name in the node config and the run
+    config (`partition_id`, `num_partitions`, `batch_size`), and returns `SiteData` or what apps
+    have: a loader or dataset for training, or arrays (x, y), with those for testing behind them.
+    Without `data` examples are read from the file that the node config names.
+
+    `shareable(x, y)` says which examples may be shared, True that all may; without it none, unless
+    `data` says so. With `n_classes` labels that are not below it are refused, the site's own and
+    those that others send: else one site's mistake stops the training of all that hold its
+    examples. Labels in files that are words are names of `classes`: all sites number these in the
+    same order.
     """
     if n_classes is not None:
         n_classes = checks.integer("n_classes", n_classes, low=1)
@@ -75,7 +83,8 @@ def attach(
             )
         data = partial(data_from_node_config, classes=names)
     mods.check_outside(app_mods(app))
-    client = SiteClient(app, data, n_classes, module=sys._getframe(1).f_code.co_filename)
+    module = sys._getframe(1).f_code.co_filename
+    client = SiteClient(app, data, n_classes, shareable, module=module)
     with without_app_mods(app):  # those are for the app's own functions
         for message_type, handler in (
             (messages.OFFER, client.offer),
@@ -133,8 +142,9 @@ class SiteClient:
     def __init__(
         self,
         app: ClientApp,
-        data: Callable[[Context], SiteData] | None,
+        data: Callable[..., Any] | None,
         n_classes: int | None,
+        shareable: Shareable | None = None,
         *,
         module: str,
     ) -> None:
@@ -142,6 +152,7 @@ class SiteClient:
         self._known_mods: dict[str, list[Callable[..., Any]] | None] = {}
         self._load, self._n_classes = data or data_from_node_config, n_classes
         self._module = module  # the file of the client app
+        self._shareable = shareable
         self._open: dict[tuple[int, str], Site] = {}
         self._requests: dict[Path, SiteRequests] = {}
 
@@ -168,7 +179,10 @@ class SiteClient:
             name = site_name(context, store.keyring.identities[0].name)
             pinned = peers_from_node_config(context)
             # Who withdrew everything may have removed it too, and still takes its leave.
-            data = SiteData.none() if store.withdrawals.everything else self._load(context)
+            if store.withdrawals.everything:
+                data = SiteData.none()
+            else:
+                data = site_data(self._load, context, self._shareable)
             if self._n_classes is not None:
                 data = replace(data, n_classes=self._n_classes)
             keys, replaced = (pinned.keys, pinned.replaced) if pinned else (None, None)
@@ -202,6 +216,7 @@ class SiteClient:
     def dataloader(
         self,
         context: Context,
+        like: Any = None,
         *,
         batch_size: int = 1,
         shuffle: bool = True,
@@ -210,12 +225,18 @@ class SiteClient:
     ) -> Any:
         """A torch DataLoader of (x, y, weight) with a mean of weight times loss in mind.
 
+        Given the app's own loader (`like`), it is that one with what the site holds in place of the
+        app's own examples: batches of the same size and form, for a training loop that stays as it
+        is. Nothing else is looked at then.
+
         Without `weights` it is one of (x, y) for a loss that knows no weights: every epoch draws
         examples in proportion to them, about as many as their shares sum to. What nobody else holds
         comes once. `options` are further ones of torch's DataLoader.
         """
-        from fedcommons.federate.transport.torch_loader import data_loader
+        from fedcommons.federate.transport.torch_loader import data_loader, loader_like
 
+        if like is not None:
+            return loader_like(self._weighted_examples(context), like)
         size = checks.integer("batch_size", batch_size, low=1)
         held = self._weighted_examples(context)
         return data_loader(held, batch_size=size, shuffle=shuffle, weights=weights, **options)

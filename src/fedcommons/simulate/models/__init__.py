@@ -1,4 +1,4 @@
-"""Models that a study can name: softmax, mlp, cnn, or a torch module by its import path."""
+"""Models that a study can name: softmax, linear, mlp, cnn, or a torch module by its path."""
 
 from __future__ import annotations
 
@@ -10,20 +10,25 @@ from typing import Any
 
 from fedcommons.errors import ArgumentError, StudyError
 from fedcommons.registry import IMPORT_PATH, imported, source_of
+from fedcommons.simulate.models.linear import Linear
 from fedcommons.simulate.models.mlp import Perceptron
 from fedcommons.simulate.models.model import Float32, Model
 from fedcommons.simulate.models.on_examples import Examples, OnExamples, Plain
 from fedcommons.simulate.models.perceptron_on_examples import PerceptronOnExamples
-from fedcommons.simulate.models.softmax import Softmax
+from fedcommons.tasks.cross_entropy import CrossEntropy
+from fedcommons.tasks.loss import Loss
 
-NAMES = ("softmax", "mlp", "cnn")
+NAMES = ("softmax", "linear", "mlp", "cnn")
+LINEAR = ("softmax", "linear")  # the same: with cross-entropy, and with other losses
 
 __all__ = [
+    "LINEAR",
     "NAMES",
     "Examples",
     "Model",
     "OnExamples",
     "check_name",
+    "linear_name",
     "load",
     "needs_torch",
     "on_examples",
@@ -40,20 +45,25 @@ def check_name(name: str) -> None:
         )
 
 
+def linear_name(loss: str) -> str:
+    """What the linear model is called with the loss of this name."""
+    return LINEAR[loss != CrossEntropy.name]
+
+
 def needs_torch(name: str) -> bool:
-    return name not in ("softmax", "mlp")
+    return name not in (*LINEAR, "mlp")
 
 
-def load(name: str, example_shape: tuple[int, ...], n_classes: int) -> Model:
-    """The model of this name for examples of this shape."""
+def load(name: str, example_shape: tuple[int, ...], loss: Loss) -> Model:
+    """The model of this name for examples of this shape, with a score for each output of a loss."""
     check_name(name)
     n_features = 1
     for size in example_shape:
         n_features *= size
-    if name == "softmax":
-        return Softmax(n_features, n_classes)
+    if name in LINEAR:
+        return Linear(n_features, loss)
     if name == "mlp":
-        return Perceptron(n_features, n_classes)
+        return Perceptron(n_features, loss)
     if find_spec("torch") is None:
         raise StudyError(f"model {name} needs PyTorch: pip install 'fedcommons[torch]'")
     from fedcommons.simulate.models.torch_module import TorchModel, cnn
@@ -65,11 +75,11 @@ def load(name: str, example_shape: tuple[int, ...], n_classes: int) -> Model:
                 "model cnn must have examples that are images of at least 4 x 4, (height, width) "
                 f"or (channels, height, width), got shape {example_shape}"
             )
-        return TorchModel(functools.partial(cnn, n_classes, image), image, n_classes, name)
+        return TorchModel(functools.partial(cnn, loss.n_outputs, image), image, loss, name)
     factory = _imported(name)
     if _takes_sizes(factory):
-        factory = functools.partial(factory, n_classes, example_shape)
-    return TorchModel(_reported(factory, name), example_shape, n_classes, name)
+        factory = functools.partial(factory, loss.n_outputs, example_shape)
+    return TorchModel(_reported(factory, name), example_shape, loss, name)
 
 
 def on_examples(model: Model, examples: Examples, initial: Float32, n_tests: int) -> OnExamples:
@@ -105,12 +115,12 @@ def _imported(name: str) -> Callable[..., Any]:
 
 
 def _takes_sizes(factory: Callable[..., Any]) -> bool:
-    """Whether it is factory(n_classes, input_shape)."""
+    """Whether it is factory(n_classes, input_shape), or n_outputs as the first."""
     try:
         wanted = inspect.signature(factory).parameters
     except (TypeError, ValueError):
         return False
-    return list(wanted)[:2] == ["n_classes", "input_shape"]
+    return list(wanted)[:2] in (["n_classes", "input_shape"], ["n_outputs", "input_shape"])
 
 
 def _reported(factory: Callable[..., Any], name: str) -> Callable[..., Any]:

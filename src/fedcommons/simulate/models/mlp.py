@@ -12,7 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedcommons.checks import IntArray
-from fedcommons.simulate.models.model import Float32, count_largest, softmax_residuals
+from fedcommons.simulate.models.model import Float32, count_largest
+from fedcommons.tasks.loss import Loss, Targets
 
 HIDDEN = 64
 HIDDEN_AT_ONCE = 1 << 19  # hidden units scored in one product, about: they stay in the cache
@@ -20,12 +21,13 @@ FEWEST_AT_ONCE = 100  # examples: products of fewer are slow
 
 
 class Perceptron:
-    """Parameters: the hidden layer's (F, H) and (H,), then the output's (H, L) and (L,)."""
+    """Parameters: the hidden layer's (F, H) and (H,), then the output's (H, O) and (O,)."""
 
     examples_at_once = 1 << 14
 
-    def __init__(self, n_features: int, n_classes: int, hidden: int = HIDDEN) -> None:
-        self.shapes = ((n_features, hidden), (hidden,), (hidden, n_classes), (n_classes,))
+    def __init__(self, n_features: int, loss: Loss, hidden: int = HIDDEN) -> None:
+        self.loss, n_outputs = loss, loss.n_outputs
+        self.shapes = ((n_features, hidden), (hidden,), (hidden, n_outputs), (n_outputs,))
 
     def initial(self, *, rng: np.random.Generator) -> Float32:
         """Uniform in +-1/sqrt(inputs of the layer), as PyTorch's linear layers."""
@@ -34,12 +36,12 @@ class Perceptron:
         widths = np.repeat([n_features, n_features, hidden, hidden], sizes)
         return (rng.uniform(-1, 1, len(widths)) / np.sqrt(widths)).astype(np.float32)
 
-    def gradients(self, params: Float32, x: Float32, y: IntArray, weight: Float32) -> Float32:
+    def gradients(self, params: Float32, x: Float32, y: Targets, weight: Float32) -> Float32:
         w1, b1, w2, b2 = self.layers(params)
         hidden = x @ w1
         hidden += b1[:, None]
         np.maximum(hidden, 0, out=hidden)
-        Z = softmax_residuals(hidden @ w2 + b2[:, None], y, weight)
+        Z = self.loss.residuals(hidden @ w2 + b2[:, None], y, weight)
         back = Z @ w2.swapaxes(1, 2)
         back *= hidden > 0
         out = np.empty_like(params)
@@ -49,6 +51,10 @@ class Perceptron:
         np.matmul(hidden.swapaxes(1, 2), Z, out=d2)
         Z.sum(axis=1, out=e2)
         return out
+
+    def scores(self, params: Float32, x: Float32) -> Float32:
+        w1, b1, w2, b2 = self.layers(params)
+        return hidden_scores(w1, x.T, b1[:, :, None], w2, b2)
 
     def count_correct(self, params: Float32, x: Float32, y: IntArray) -> IntArray:
         w1, b1, w2, b2 = self.layers(params)
@@ -63,6 +69,22 @@ def split(vectors: Float32, shapes: Sequence[tuple[int, ...]]) -> list[Float32]:
     ends = np.cumsum([math.prod(shape) for shape in shapes])
     parts = np.split(vectors, ends[:-1], axis=1)
     return [part.reshape(-1, *shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
+def hidden_scores(
+    first: Float32, inputs: Float32, offset: Float32, w2: Float32, b2: Float32
+) -> Float32:
+    """What each perceptron gives for n examples, (B, n, O); shapes as in `count_right`."""
+    (B, _, H), n = first.shape, inputs.shape[1]
+    offset = np.broadcast_to(offset, (B, H, n))
+    found = np.empty((B, n, w2.shape[2]), np.float32)
+    at_once = max(FEWEST_AT_ONCE, HIDDEN_AT_ONCE // (B * H))
+    for start in range(0, n, at_once):
+        part = slice(start, start + at_once)
+        hidden = first.swapaxes(1, 2) @ inputs[:, part] + offset[:, :, part]
+        np.maximum(hidden, 0, out=hidden)
+        found[:, part] = hidden.swapaxes(1, 2) @ w2 + b2[:, None]
+    return found
 
 
 def count_right(

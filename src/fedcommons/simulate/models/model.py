@@ -2,50 +2,46 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from fedcommons.checks import IntArray
+from fedcommons.tasks.loss import Loss, Targets
 
 Float32 = npt.NDArray[np.float32]
 
 
 class Model(Protocol):
-    """A classifier on flat inputs, its parameters one vector.
+    """A model on flat inputs, its parameters one vector.
 
     Attributes:
+        loss: what it is trained with, which says how many scores it gives.
         examples_at_once: how many examples to hand to `gradients` in one call, about.
     """
 
+    loss: Loss
     examples_at_once: int
 
     def initial(self, *, rng: np.random.Generator) -> Float32:
         """The parameters before the first round: (P,)."""
         ...
 
-    def gradients(self, params: Float32, x: Float32, y: IntArray, weight: Float32) -> Float32:
-        """sum_h weight_bh times the gradient of the cross-entropy of example h, for every b.
+    def gradients(self, params: Float32, x: Float32, y: Targets, weight: Float32) -> Float32:
+        """The gradient of the loss of the examples with these weights, for every b.
 
-        Shapes: params (B, P), x (B, H, F), y (B, H), weight (B, H) -> (B, P).
+        Shapes: params (B, P), x (B, H, F), y targets (B, H, ...), weight (B, H) -> (B, P).
         """
         ...
 
-    def count_correct(self, params: Float32, x: Float32, y: IntArray) -> IntArray:
-        """How many of the examples (n, F) each model gets right; ties go to the lowest label."""
+    def scores(self, params: Float32, x: Float32) -> Float32:
+        """What each model gives for the examples (n, F): (B, n, outputs)."""
         ...
 
-
-def softmax_residuals(scores: Any, y: IntArray, weight: Float32) -> Float32:
-    """weight times (softmax(scores) - onehot(y)), in place: scores (B, H, L)."""
-    scores -= scores.max(axis=-1, keepdims=True)
-    np.exp(scores, out=scores)
-    scores /= scores.sum(axis=-1, keepdims=True)
-    B, H = y.shape
-    scores[np.arange(B)[:, None], np.arange(H), y] -= 1
-    scores *= weight[..., None]
-    return scores
+    def count_correct(self, params: Float32, x: Float32, y: IntArray) -> IntArray:
+        """How many of the examples (n, F) each gets right, with labels; ties go to the lowest."""
+        ...
 
 
 def count_largest(scores: Float32, y: IntArray) -> IntArray:
@@ -58,12 +54,15 @@ def count_largest(scores: Float32, y: IntArray) -> IntArray:
 
 
 def summed_gradients(
-    model: Model, params: Float32, x: Float32, y: IntArray, weight: Float32
+    model: Model, params: Float32, x: Float32, y: Targets, weight: Float32
 ) -> Float32:
-    """`model.gradients` in pieces of about `examples_at_once`, of models and of examples."""
-    B, H = y.shape
+    """`model.gradients` in pieces of about `examples_at_once`, of models and of examples.
+
+    The examples stay together where the loss is no sum over them.
+    """
+    B, H = weight.shape
     n_models = max(1, model.examples_at_once // max(H, 1))
-    n_examples = max(1, model.examples_at_once)
+    n_examples = max(1, model.examples_at_once if model.loss.decomposable else H)
     total = np.zeros_like(params)
     for b in range(0, B, n_models):
         some = slice(b, b + n_models)

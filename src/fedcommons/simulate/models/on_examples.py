@@ -9,6 +9,7 @@ import numpy as np
 
 from fedcommons.checks import FloatArray, IntArray
 from fedcommons.simulate.models.model import Float32, Model, summed_gradients
+from fedcommons.tasks.loss import Loss, Targets
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -17,15 +18,15 @@ class Examples:
 
     Attributes:
         x: (R, M, F).
-        y: (R, M).
+        y: (R, M, ...) targets of the loss.
         test_x: (n, F).
-        test_y: (n,).
+        test_y: (n, ...).
     """
 
     x: Float32
-    y: IntArray
+    y: Targets
     test_x: Float32
-    test_y: IntArray
+    test_y: Targets
 
 
 class OnExamples(Protocol):
@@ -35,6 +36,8 @@ class OnExamples(Protocol):
     what is remembered are linear in them.
     """
 
+    loss: Loss
+
     def start(self) -> Float32:
         """The models before the first round: (R, P)."""
         ...
@@ -42,7 +45,7 @@ class OnExamples(Protocol):
     def gradients(
         self, params: Float32, runs: IntArray, examples: IntArray | None, weight: Float32
     ) -> Float32:
-        """sum_h weight_bh times the gradient of example h of the model's run, for every b.
+        """The gradient of the loss of the model's run with these weights, for every b.
 
         `examples` are places in the run, (B, H), or None for all M; -1 comes with weight 0.
         """
@@ -50,6 +53,10 @@ class OnExamples(Protocol):
 
     def norms2(self, vectors: Float32, runs: IntArray) -> FloatArray:
         """|v|^2 of the parameters that they stand for: (B,)."""
+        ...
+
+    def scores(self, params: Float32, runs: IntArray) -> Float32:
+        """What each gives for the test examples: (B, n, outputs)."""
         ...
 
     def count_correct(self, params: Float32, runs: IntArray) -> IntArray:
@@ -62,6 +69,7 @@ class Plain:
 
     def __init__(self, model: Model, examples: Examples, initial: Float32) -> None:
         self.model, self.data, self.initial = model, examples, initial
+        self.loss = model.loss
 
     def start(self) -> Float32:
         return self.initial
@@ -80,6 +88,9 @@ class Plain:
 
     def norms2(self, vectors: Float32, runs: IntArray) -> FloatArray:  # noqa: ARG002
         return np.einsum("bp,bp->b", vectors, vectors, dtype=np.float64)
+
+    def scores(self, params: Float32, runs: IntArray) -> Float32:  # noqa: ARG002
+        return self.model.scores(params, self.data.test_x)
 
     def count_correct(self, params: Float32, runs: IntArray) -> IntArray:  # noqa: ARG002
         return self.model.count_correct(params, self.data.test_x, self.data.test_y)

@@ -13,15 +13,15 @@ from __future__ import annotations
 import numpy as np
 
 from fedcommons.checks import FloatArray, IntArray
-from fedcommons.simulate.models.mlp import Perceptron, count_right, split
-from fedcommons.simulate.models.model import Float32, softmax_residuals
+from fedcommons.simulate.models.mlp import Perceptron, count_right, hidden_scores, split
+from fedcommons.simulate.models.model import Float32
 from fedcommons.simulate.models.on_examples import Examples
 
 MOST_EXAMPLES = 1000  # of a run: more products than that are too many
 
 
 class PerceptronOnExamples:
-    """Vectors: A (M, H), then the output's (H, L) and (L,)."""
+    """Vectors: A (M, H), then the output's (H, O) and (O,)."""
 
     @staticmethod
     def pays(model: Perceptron, examples: Examples, n_tests: int) -> bool:
@@ -32,6 +32,7 @@ class PerceptronOnExamples:
     def __init__(self, model: Perceptron, examples: Examples, initial: Float32) -> None:
         first, b1, self.w2, self.b2 = model.layers(initial)
         (R, M, F), (_, H), L = examples.x.shape, model.shapes[0], model.shapes[3][0]
+        self.loss = model.loss
         self.data, n = examples, len(examples.test_y)
         self.shapes = ((M, H), (H, L), (L,))
         x, test = examples.x, examples.test_x.T
@@ -58,7 +59,7 @@ class PerceptronOnExamples:
         hidden += self.before[chosen]
         np.maximum(hidden, 0, out=hidden)
         scores = w2.swapaxes(1, 2) @ hidden.swapaxes(1, 2) + b2[:, :, None]
-        Z = softmax_residuals(scores.swapaxes(1, 2), self.data.y[chosen], weight)
+        Z = self.loss.residuals(scores.swapaxes(1, 2), self.data.y[chosen], weight)
         back = Z @ w2.swapaxes(1, 2)
         back *= hidden > 0
         out = np.empty_like(params)
@@ -81,6 +82,16 @@ class PerceptronOnExamples:
             np.matmul(self.products[run], A[b], out=through[b])
         first = np.einsum("bmh,bmh->b", A, through, dtype=np.float64)
         return first + np.einsum("bp,bp->b", rest, rest, dtype=np.float64)
+
+    def scores(self, params: Float32, runs: IntArray) -> Float32:
+        A, w2, b2 = split(params, self.shapes)
+        found = np.empty((len(params), len(self.data.test_x), self.loss.n_outputs), np.float32)
+        for run in np.unique(runs):
+            mine = runs == run
+            found[mine] = hidden_scores(
+                A[mine], self.test_products[run], self.test_before[run], w2[mine], b2[mine]
+            )
+        return found
 
     def count_correct(self, params: Float32, runs: IntArray) -> IntArray:
         A, w2, b2 = split(params, self.shapes)

@@ -16,6 +16,8 @@ import numpy as np
 from fedcommons.checks import IntArray
 from fedcommons.errors import StudyError
 from fedcommons.simulate.models.model import Float32
+from fedcommons.tasks.cross_entropy import CrossEntropy
+from fedcommons.tasks.loss import Loss, Targets
 
 if TYPE_CHECKING:
     import torch
@@ -39,12 +41,13 @@ class TorchModel:
     examples_at_once = 1000
 
     def __init__(
-        self, make: Callable[[], nn.Module], input_shape: tuple[int, ...], n_classes: int, name: str
+        self, make: Callable[[], nn.Module], input_shape: tuple[int, ...], loss: Loss, name: str
     ) -> None:
         import torch
 
         torch.set_num_threads(1)  # runs are what is parallel
         self.make, self.input_shape, self.name = make, input_shape, name
+        self.loss = loss
         self.module = self._fresh(0)
         if any(map(torch.nn.parameter.is_lazy, self.module.parameters())):
             raise StudyError(
@@ -64,8 +67,11 @@ class TorchModel:
                 f"model {name} must have no buffers: statistics over a batch, as BatchNorm keeps "
                 "them, do not go with weighted sums of gradients"
             )
-        self._check_output(n_classes)
-        self._together = torch.func.vmap(torch.func.grad(self._loss))
+        self._check_output(loss)
+        # Torch has cross-entropy itself; of the others it takes the derivatives by the scores.
+        self._is_cross_entropy = isinstance(loss, CrossEntropy)
+        self._objective = self._cross_entropy if self._is_cross_entropy else self._through_scores
+        self._together = torch.func.vmap(torch.func.grad(self._objective))
         self._goes_together = self._can_go_together()
 
     def _can_go_together(self) -> bool:
@@ -73,17 +79,20 @@ class TorchModel:
         import torch
 
         n_params, n_inputs = len(self.trained), math.prod(self.input_shape)
-        labels = torch.zeros(2, 2, dtype=torch.int64)
+        given: tuple[torch.Tensor, ...] = (torch.zeros(2, 2, self.loss.n_outputs),)
+        if self._is_cross_entropy:
+            given = (torch.zeros(2, 2, dtype=torch.int64), torch.zeros(2, 2))
         try:
-            self._together(
-                torch.zeros(2, n_params), torch.zeros(2, 2, n_inputs), labels, torch.zeros(2, 2)
-            )
+            self._together(torch.zeros(2, n_params), torch.zeros(2, 2, n_inputs), *given)
         except (Exception, SystemExit):
             return False
         return True
 
-    def _check_output(self, n_classes: int) -> None:
+    def _check_output(self, loss: Loss) -> None:
         import torch
+
+        n_outputs = loss.n_outputs
+        of_class = ", one for each class," if loss.kind == "classes" else f" for loss {loss.name},"
 
         x = torch.linspace(0, 0.9, 2 * math.prod(self.input_shape))  # as scaled bytes are
         params = torch.cat([p.detach().ravel() for p in self.module.parameters()]).requires_grad_()
@@ -97,10 +106,10 @@ class TorchModel:
                 f"{type(error).__name__}: {error}"
             ) from None
         got = tuple(scores.shape) if isinstance(scores, torch.Tensor) else type(scores)
-        if got != (2, n_classes):
+        if got != (2, n_outputs):
             raise StudyError(
-                f"model {self.name} must give {n_classes} scores for each example, one for each "
-                f"class, got shape {got} for 2 examples"
+                f"model {self.name} must give {n_outputs} scores for each example{of_class} got "
+                f"shape {got} for 2 examples"
             )
         if not torch.equal(scores.nan_to_num(), again.nan_to_num()):
             raise StudyError(
@@ -152,18 +161,41 @@ class TorchModel:
             [p.detach().numpy().ravel() for p in module.parameters()], dtype=np.float32
         )
 
-    def gradients(self, params: Float32, x: Float32, y: IntArray, weight: Float32) -> Float32:
+    def gradients(self, params: Float32, x: Float32, y: Targets, weight: Float32) -> Float32:
         import torch
 
-        models = (_tensor(params), _tensor(x), _tensor(y), _tensor(weight))
-        with self._named(y.shape[1]):
-            if self._goes_together and y.shape[1] < FEW_EXAMPLES:
-                found = self._together(*models)
+        H = weight.shape[1]
+        models = (_tensor(params), _tensor(x))
+        together = self._goes_together and H < FEW_EXAMPLES
+        with self._named(H):
+            given: tuple[torch.Tensor, ...]
+            if self._is_cross_entropy:
+                given = (_tensor(y), _tensor(weight))
             else:
-                found = torch.stack([self._alone(*model) for model in zip(*models, strict=True)])
+                with torch.no_grad():
+                    scores = torch.stack(list(map(self._forward, *models))).numpy()
+                given = (_tensor(self.loss.residuals(scores, y, weight)),)
+            if together:
+                found = self._together(*models, *given)
+            else:
+                found = torch.stack(
+                    [self._alone(*model) for model in zip(*models, *given, strict=True)]
+                )
         if self.trained.all():
             return found.numpy()
         return np.where(self.trained > 0, found.numpy(), np.float32(0))
+
+    def scores(self, params: Float32, x: Float32) -> Float32:
+        import torch
+
+        found = np.empty((len(params), len(x), self.loss.n_outputs), np.float32)
+        with torch.no_grad():
+            for start in range(0, len(x), TEST_AT_ONCE):
+                part = slice(start, start + TEST_AT_ONCE)
+                for b, model in enumerate(_tensor(params)):
+                    with self._named(len(x[part])):
+                        found[b, part] = self._forward(model, _tensor(x[part])).numpy()
+        return found
 
     def count_correct(self, params: Float32, x: Float32, y: IntArray) -> IntArray:
         import torch
@@ -188,13 +220,11 @@ class TorchModel:
                 f"model {self.name} fails on {n_examples} examples: {type(error).__name__}: {error}"
             ) from None
 
-    def _alone(
-        self, params: torch.Tensor, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor
-    ) -> torch.Tensor:
+    def _alone(self, params: torch.Tensor, *examples: torch.Tensor) -> torch.Tensor:
         import torch
 
         params = params.detach().requires_grad_()
-        return torch.autograd.grad(self._loss(params, x, y, weight), params)[0]
+        return torch.autograd.grad(self._objective(params, *examples), params)[0]
 
     def _forward(self, params: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         import torch
@@ -207,15 +237,21 @@ class TorchModel:
         }
         return torch.func.functional_call(self.module, named, (x.reshape(-1, *self.input_shape),))
 
-    def _loss(
+    def _cross_entropy(
         self, params: torch.Tensor, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor
     ) -> torch.Tensor:
         from torch.nn.functional import cross_entropy
 
         return (weight * cross_entropy(self._forward(params, x), y, reduction="none")).sum()
 
+    def _through_scores(
+        self, params: torch.Tensor, x: torch.Tensor, residuals: torch.Tensor
+    ) -> torch.Tensor:
+        """What has the loss's gradient, given its derivatives by the scores."""
+        return (residuals * self._forward(params, x)).sum()
 
-def cnn(n_classes: int, input_shape: tuple[int, ...]) -> nn.Module:
+
+def cnn(n_outputs: int, input_shape: tuple[int, ...]) -> nn.Module:
     """Two 3 x 3 convolutions of 8 and 16 channels, each of every other pixel, and a linear layer.
 
     Strides instead of pooling (Springenberg et al., arXiv 1412.6806): a fifth of the work.
@@ -229,7 +265,7 @@ def cnn(n_classes: int, input_shape: tuple[int, ...]) -> nn.Module:
         nn.Conv2d(8, 16, 3, stride=2, padding=1),
         nn.ReLU(),
         nn.Flatten(),
-        nn.Linear(16 * -(-height // 4) * -(-width // 4), n_classes),
+        nn.Linear(16 * -(-height // 4) * -(-width // 4), n_outputs),
     )
 
 

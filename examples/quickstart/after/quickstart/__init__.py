@@ -1,1 +1,0 @@
-"""Federated averaging with coded weights of a small PyTorch model."""

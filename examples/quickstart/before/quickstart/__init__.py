@@ -1,1 +1,0 @@
-"""Federated averaging of a small PyTorch model."""

@@ -1,0 +1,1 @@
+"""A logistic regression in scikit-learn, trained at several sites."""

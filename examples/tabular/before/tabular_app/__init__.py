@@ -1,0 +1,1 @@
+"""A network for tables in PyTorch, trained at several sites."""

@@ -1,0 +1,77 @@
+"""What a metric is: a number for each model from its predictions and the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedcommons.checks import FloatArray
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric.
+
+    Attributes:
+        name: how studies call it.
+        title: how figures do.
+        kinds: of tasks that it goes with, as `tasks.Loss.kind`.
+        higher_is_better: its direction.
+        of: (predictions (B, n, ...), truth (n, ...)) -> (B,); NaN where it is undefined, which
+            the truth decides. Predictions are scores; for times, risks (B, n).
+        undefined: on what test examples it is.
+        worst: what a lost model counts as.
+    """
+
+    name: str
+    title: str
+    kinds: tuple[str, ...]
+    higher_is_better: bool
+    of: Callable[[Array, Array], FloatArray]
+    undefined: str = ""
+    worst: float = 0.0
+
+    @property
+    def sign(self) -> int:
+        """Times this, higher is better."""
+        return 1 if self.higher_is_better else -1
+
+    @property
+    def is_proportion(self) -> bool:
+        """Whether it lies in [0, 1]."""
+        return self.worst == 0.0
+
+    @property
+    def words(self) -> str:
+        """Its title and direction, for an axis."""
+        return self.title if self.is_proportion else f"{self.title} ({self.direction})"
+
+    @property
+    def direction(self) -> str:
+        return "higher is better" if self.higher_is_better else "lower is better"
+
+    @property
+    def heading(self) -> str:
+        """Its title at the beginning of a sentence."""
+        return self.title[0].upper() + self.title[1:]
+
+    def shown(self, value: float) -> str:
+        """A value or a distance of values, as people read it."""
+        digits = f"{value:.3f}" if abs(value) < 100 else f"{value:,.4g}"
+        return digits.replace("-", "\N{MINUS SIGN}")
+
+    def values(self, predictions: Array, truth: Array) -> FloatArray:
+        """Of models' predictions (B, n, ...): (B,); NaN where undefined or not finite."""
+        if len(truth) == 0:
+            return np.full(len(predictions), np.nan)
+        finite = np.isfinite(predictions).all(axis=tuple(range(1, predictions.ndim)))
+        found = np.full(len(predictions), np.nan)
+        if finite.any():
+            found[finite] = self.of(predictions[finite], truth)
+        return found
