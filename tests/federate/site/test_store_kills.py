@@ -29,6 +29,7 @@ STEPS: dict[str, Callable[[Store], object]] = {
     "store.joined": lambda s: s.join("hospitals"),
     "store.manifest": lambda s: s.manifests.add(manifest_of()),
     "store.key": lambda s: s.keyring.fresh_key(),
+    "store.approved": lambda s: s.given.approve(2),
     "store.epoch": lambda s: enter(s, 1, b"record", {"s0": SENDERS[0]}),
     "store.sent": lambda s: s.ledger.note_sent(1, [(SENDERS[0], 0, 4, 9), (SENDERS[1], 0, 4, 9)]),
     "store.received": lambda s: receive(s, chunk=5),

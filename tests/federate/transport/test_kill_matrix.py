@@ -46,7 +46,10 @@ STORE = (
 )  # fmt: skip
 GIVEN_UP = ("store.given_up", "server.given_up", "server.dropped")
 OLDER = "store.older"  # of a store that was restored from a backup
-COMMANDS = ("store.approved", "store.recovery")  # of operators: one transaction each
+COMMANDS = (  # of operators: one write each
+    "store.approved", "store.recovery", "store.rotated", "store.statement", "store.trusted",
+    "peers.pinned", "proxy.configuration", "tls.certificate", "tls.key",
+)  # fmt: skip
 UPGRADED = "store.upgraded"  # killed in tests/federate/site/test_store_upgrade.py
 OPERATOR = ("withdrawn", "withdrew_all")  # reached by the operator's commands, not by messages
 END = ("results", "results", "results", "model", "run")
