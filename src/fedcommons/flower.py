@@ -104,7 +104,7 @@ def share(
         timeout: how long a site may take for a message of the exchange, in seconds.
         reshare: make a new exchange although there is one.
         leave: names of sites that left for good; everybody deletes what came from them.
-        seed: of the draw; random by default.
+        seed: of the draw in a simulation; real sites draw together, whatever it is.
         initial_arrays: the model that will be trained. With it, what a round will need of the
             server's memory and disk is said before the exchange, and refused if it is not there;
             by the run config's estimator and server-optimizer, if these are in it.

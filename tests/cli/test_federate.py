@@ -342,6 +342,42 @@ assert "torch" not in sys.modules
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+# A site's operator decides
+
+
+def test_policy_approval_and_recovery_are_seen_in_the_status(app, tmp_path):
+    store = tmp_path / "store"
+    fedcommons("federate", "identity", store)
+    status = json.loads(fedcommons("federate", "status", store, "--json"))
+    assert status["policy"]["min-examples"] == 32
+    (store / "policy.toml").write_text("min-examples = 5\n")
+    assert fedcommons("federate", "approve", store) == "the next exchange is approved\n"
+    fedcommons("federate", "approve", store, "--exchange", 7)
+    status = json.loads(fedcommons("federate", "status", store, "--json"))
+    assert (status["policy"]["min-examples"], status["approved"]) == (5, "the next, 7")
+    shown = fedcommons("federate", "status", store)
+    assert "policy: min-examples     5" in shown
+    assert "policy: share-with-all   no" in shown
+    (store / "policy.toml").write_text("min-exmaples = 5\n")
+    assert "'min-exmaples' is no rule" in fedcommons("federate", "status", store, code=2)
+    fedcommons("federate", "approve", store, "--exchange", 0, code=2)
+    fedcommons("federate", "recover", store, "--commit", "ab" * 32, code=7)
+    member = app[1] / "sites" / "site-0"
+    before = json.loads(fedcommons("federate", "status", member, "--json"))
+    fedcommons("federate", "recover", member, "--commit", before["digest"])
+    after = json.loads(fedcommons("federate", "status", member, "--json"))
+    assert after["recovers_to"] == before["digest"]
+
+
+def test_a_review_shows_what_leaves_and_the_hash(app):
+    shown = fedcommons("federate", "review", app[0])
+    assert "what leaves: the coded answer alone" in shown
+    found = fedcommons("federate", "review", app[0], "--hash").strip()
+    assert found in shown
+    assert json.loads(fedcommons("federate", "review", app[0], "--json"))["hash"] == found
+    fedcommons("federate", "review", app[1], code=8)
+
+
 def test_a_new_key_is_written_and_pinned_by_who_gets_it(tmp_path):
     store, peers = tmp_path / "store", tmp_path / "peers.toml"
     old = fedcommons("federate", "identity", store).strip()

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
+from fedcommons.federate.protocol import receipt_tree
 from fedcommons.federate.protocol.commits import Commit
-from fedcommons.federate.protocol.records import Epoch
+from fedcommons.federate.protocol.joint_draw import promise
+from fedcommons.federate.protocol.keys import Identity
+from fedcommons.federate.protocol.receipts import Receipt
+from fedcommons.federate.protocol.records import Epoch, Offer, SignedOffer
+from fedcommons.federate.site.following import Proof
 from fedcommons.federate.site.own_data import SiteData
+from fedcommons.federate.site.policy import SIMULATED, Policy
 from fedcommons.federate.site.site import Site
 from fedcommons.federate.site.store import Store
 
@@ -32,13 +39,18 @@ def example_data(seed: int, n: int = 12, n_shareable: int | None = None) -> Site
 
 @pytest.fixture
 def make_site(tmp_path: Path) -> Iterator[MakeSite]:
-    """make_site("a"): a site with a store of its own; the same name opens the same store again."""
+    """make_site("a"): a site with a store of its own; the same name opens the same store again.
+
+    Unless a policy is given, nothing is forbidden.
+    """
     stores = []
 
-    def make(name: str, data: SiteData | None = None, peers: Any = None) -> Site:
+    def make(
+        name: str, data: SiteData | None = None, peers: Any = None, policy: Policy = SIMULATED
+    ) -> Site:
         store = Store(tmp_path / name, create=True)
         stores.append(store)
-        return Site(store, data or example_data(ord(name[0])), name, peers)
+        return ToldSite(store, data or example_data(ord(name[0])), name, peers, policy)
 
     yield make
     for store in stores:
@@ -51,15 +63,42 @@ def three(make_site: MakeSite) -> list[Site]:
 
 
 def epoch_of(sites: list[Site], *, number: int = 1, copies: int = 1, seed: int = 25) -> Epoch:
-    """An epoch to which all these sites made a fresh offer.
+    """An epoch to which all these sites made a fresh offer, and which they drew.
 
     With this seed and one copy, each of a, b, c gives each of the others some of its six.
     """
     offers = [
-        site.exchange.offer(FEDERATION, node_id=10 + i, run_id=1, with_key=True)
+        site.exchange.offer(FEDERATION, node_id=10 + i, run_id=1, with_key=True, seed=seed)
         for i, site in enumerate(sites)
     ]
-    return Epoch(FEDERATION, number, seed, copies, tuple(offers))
+    return drawn(sites, Epoch(FEDERATION, number, copies, tuple(offers)))
+
+
+def drawn(sites: list[Site], proposal: Epoch) -> Epoch:
+    """The epoch of a proposal among these sites; simulated ones reveal whatever they think of it.
+
+    Nobody else's offers may be in it but those that `value_of` knows.
+    """
+    values = {}
+    for site in sites:
+        offer = next((o for o in proposal.sites if o.identity == site.identity_name), None)
+        if offer is not None and site.is_simulated:
+            with site.store.database.writing("store.drawn"):
+                key = bytes.fromhex(offer.key)
+                values[offer.identity] = site.store.keyring.reveal(key, proposal.digest)
+        elif offer is not None:
+            values[offer.identity] = site.exchange.reveal(proposal.record)
+    everybody = tuple(values.get(o.identity, VALUE) for o in proposal.sites)
+    return replace(proposal, values=everybody)
+
+
+VALUE = bytes(32)  # what those reveal whom nobody operates
+
+
+def made_up(offer: Offer, identity: Identity, **changes: Any) -> SignedOffer:
+    """An offer of somebody who is no site, and reveals `VALUE`."""
+    changes = {"identity": identity.name, "promise": promise(identity.name, VALUE), **changes}
+    return replace(offer, **changes).signed(identity)
 
 
 def sent_by(site: Site, epoch: Epoch, chunk: int = 0) -> dict[int, bytes]:
@@ -68,18 +107,42 @@ def sent_by(site: Site, epoch: Epoch, chunk: int = 0) -> dict[int, bytes]:
     return dict(envelopes)
 
 
+class ToldSite(Site):
+    """A site that is shown, with each commit of `exchange`, the receipts that it rests on."""
+
+    def apply_commit(self, record: bytes, **options: Any) -> Commit:
+        told = PROOFS.get((Commit.decode(record).receipts, self.identity_name), Proof())
+        return super().apply_commit(record, **{"proof": told, **options})
+
+
+PROOFS: dict[tuple[str, str], Proof] = {}  # by the root that a commit names, and identity
+
+
+def committed_to(epoch: Epoch, receipts: list[Receipt], after: Commit | None = None) -> Commit:
+    """The commit that rests on these receipts; from now on sites are shown them with it."""
+    roster = [offer.identity for offer in epoch.sites]
+    leaves = receipt_tree.leaves_of(epoch.digest, roster, receipts)
+    root = receipt_tree.root_of(leaves).hex()
+    for place, identity in enumerate(roster):
+        own = [r for r in receipts if r.sender == identity]
+        PROOFS[root, identity] = Proof(own, receipt_tree.path_of(leaves, place))
+    pairs = sorted({(roster.index(r.sender), roster.index(r.recipient)) for r in receipts})
+    return Commit.of(epoch, tuple(pairs), receipts=root, after=after)
+
+
 def exchange(sites: list[Site], epoch: Epoch) -> Commit:
     """Deliver everything; the commit that follows, under which nobody is yet."""
-    place = {offer.identity: i for i, offer in enumerate(epoch.sites)}
-    pairs = set()
+    found: dict[tuple[str, str], Receipt] = {}
     for site in sites:
         _, n_chunks = site.exchange.send(epoch.record, [], 0)
         for chunk in range(n_chunks):
             for recipient, sealed in sent_by(site, epoch, chunk).items():
                 receipts, refused = sites[recipient].exchange.receive(epoch.record, [sealed])
                 assert not refused
-                pairs |= {(place[r.sender], place[r.recipient]) for r in receipts}
-    return Commit.of(epoch, tuple(sorted(pairs)))
+                found |= {(r.sender, r.recipient): r for r in receipts}
+    under = [record for site in sites if (record := site.store.commit_record()[1])]
+    after = max(map(Commit.decode, under), key=lambda commit: commit.order, default=None)
+    return committed_to(epoch, list(found.values()), after)
 
 
 @pytest.fixture

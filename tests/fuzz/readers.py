@@ -22,10 +22,12 @@ from fedcommons import datasets, provenance, sharing
 from fedcommons.datasets.files import read_idx
 from fedcommons.federate.server import results
 from fedcommons.federate.server.checkpoints import read_checkpoint
+from fedcommons.federate.server.question_numbers import QuestionNumbers
 from fedcommons.federate.server.standardisation import read_scale
 from fedcommons.federate.server.state import ServerState
 from fedcommons.federate.site.data_files import load_site_data
 from fedcommons.federate.site.peers_file import read_peers
+from fedcommons.federate.site.policy import read_policy
 from fedcommons.figures import federation
 from fedcommons.placement import Placement
 from fedcommons.plan.files import read_labels, read_sites
@@ -137,6 +139,14 @@ def _sites(path: Path) -> None:
 
 def _peers(path: Path) -> None:
     path.write_text(f'[peers]\na = "{"ab" * 32}"\n"b.c" = "{"cd" * 32}"\n')
+
+
+def _policy(path: Path) -> None:
+    path.write_text(f'min-examples = 5\nshare-with-all = true\napps = ["{"ab" * 32}"]\n')
+
+
+def _questions(path: Path) -> None:
+    path.write_text("2001")
 
 
 STUDY = """
@@ -256,6 +266,8 @@ READERS = (
     Reader("labels.txt", _labels, read_labels),
     Reader("sites.csv", _sites, read_sites),
     Reader("peers.toml", _peers, read_peers),
+    Reader("policy.toml", _policy, lambda path: read_policy(path.parent)),
+    Reader("questions.json", _questions, lambda path: QuestionNumbers(path.parent)),
     Reader("study.toml", _write_study, studies.load),
     Reader("record.json", _run_json, _read_run_json),
     Reader(

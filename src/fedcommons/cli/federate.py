@@ -8,6 +8,7 @@ import shlex
 import sys
 import time
 import tomllib
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -96,6 +97,44 @@ def run(
         screen.say_json(found)
 
 
+@app.command()
+def review(
+    folder: Annotated[Path, typer.Argument(help="The folder of a Flower app.")],
+    hash_only: Annotated[
+        bool, typer.Option("--hash", help="Print the hash alone, for a policy's apps.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what an app may do at a site, before it runs there.
+
+    Lists what answers messages and what leaves, what it imports, where it
+    reaches beyond its examples, and the hash of its files. Nothing is run.
+
+    Example: fedcommons federate review hospitals
+    """
+    need_flower()
+    from fedcommons.federate.apps import review as reviewing
+
+    found = reviewing.review(folder)
+    if as_json:
+        screen.say_json(asdict(found))
+        return
+    if hash_only:
+        screen.say(found.hash)
+        return
+    for handler in found.handlers:
+        screen.say(f"{handler.kind:9} {handler.name}; what leaves: {handler.leaves}")
+    if not found.attaches:
+        screen.say("it does not call attach: it takes no part in exchanges, and no site checks it")
+    screen.say(f"imports   {', '.join(found.imports)}")
+    screen.say(f"installs  {', '.join(found.dependencies) or 'nothing'}")
+    for place in found.look_at:
+        screen.say(f"look at   {place}")
+    for name, size in found.files.items():
+        screen.say(f"file      {name}, {size} bytes")
+    screen.say(f"hash      {found.hash}")
+
+
 def _run(folder: Path, sites: int, config: dict[str, Any], *, as_json: bool) -> Any:
     from fedcommons.federate.apps.local_run import run_app
     from fedcommons.federate.transport.flower_internals import update_console_handler
@@ -128,6 +167,8 @@ for command in (
     federate_site.identity,
     federate_site.trust,
     federate_site.status,
+    federate_site.approve,
+    federate_site.recover,
     federate_site.ledger,
     federate_site.withdraw,
 ):

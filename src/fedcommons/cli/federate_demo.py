@@ -23,7 +23,6 @@ from fedcommons.errors import ArgumentError
 def demo(
     rounds: Annotated[int, typer.Option(help="Rounds of training.")] = 10,
     out: Annotated[Path, typer.Option(help="Results folder.")] = Path("results/demo"),
-    seed: Annotated[int, typer.Option(help="Seed of the draw: who gets copies of what.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Watch a real federation on this machine: five sites share examples and train.
@@ -41,14 +40,12 @@ def demo(
 
     if rounds < 1:
         raise ArgumentError(f"rounds must be at least 1, got {rounds}")
-    if seed < 0:
-        raise ArgumentError(f"seed must be at least 0, got {seed}")
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
         signal.signal(signal.SIGHUP, signal.default_int_handler)  # the terminal was closed
     watched = _Screen(rounds)
     try:
         with watched.shown(as_json=as_json):
-            play(out, rounds=rounds, seed=seed, say=watched.say, on_round=watched.on_round)
+            play(out, rounds=rounds, say=watched.say, on_round=watched.on_round)
             page = write_page(out)
     except KeyboardInterrupt:
         screen.say("fedcommons: interrupted; all processes are ended", err=True)

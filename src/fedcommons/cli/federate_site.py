@@ -1,4 +1,4 @@
-"""`fedcommons federate check`, `identity`, `status`, `ledger` and `withdraw`: a site's tools."""
+"""`fedcommons federate check`, `identity`, `status`, `approve` and others: a site's tools."""
 
 from __future__ import annotations
 
@@ -177,6 +177,68 @@ def _print_status(found: dict[str, Any]) -> None:
             screen.say(f"{name.replace('_', ' '):24} {'-' if value is None else value}")
     for sender, n in found.get("held_from_others", {}).items():
         screen.say(f"{'held from ' + sender:24} {n}")
+    for rule, value in found.get("policy", {}).items():
+        screen.say(f"{'policy: ' + rule:24} {_in_words(value)}")
+
+
+def _in_words(rule: Any) -> str:
+    if isinstance(rule, bool):
+        return "yes" if rule else "no"
+    return str(rule) if isinstance(rule, int) else ", ".join(rule) or "any"
+
+
+def approve(
+    folder: StoreFolder,
+    exchange: Annotated[
+        int | None, typer.Option(help="The number of the exchange; by default the next.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let this site take part in one more exchange.
+
+    The first needs no approval, unless the policy says otherwise. What was
+    given to others before stays with them.
+
+    Example: fedcommons federate approve /srv/hospital-a/store
+    """
+    need_flower()
+    from fedcommons.federate.site.given import NEXT
+
+    number = NEXT
+    if exchange is not None:
+        number = checks.integer("exchange", exchange, low=1)
+    with _opened(folder) as store:
+        store.given.approve(number)
+        approved = store.given.approved
+    if as_json:
+        screen.say_json({"approved": [n or "next" for n in approved]})
+    else:
+        screen.say(f"{'the next exchange' if not number else f'exchange {number}'} is approved")
+
+
+def recover(
+    folder: StoreFolder,
+    commit: Annotated[
+        str,
+        typer.Option(help="The right commit's digest, as `federate status` shows it elsewhere."),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Bring a store back that is under a commit which somebody invented.
+
+    Ask the operators of other sites which commit theirs are under, in another
+    way than through the server. The store accepts that one when the server
+    next sends it, although it does not follow, and loses nothing else.
+
+    Example: fedcommons federate recover /srv/hospital-a/store --commit 5f3a...
+    """
+    need_flower()
+    with _opened(folder) as store:
+        store.recovery.begin(commit)
+    if as_json:
+        screen.say_json({"recovers_to": commit})
+    else:
+        screen.say(f"commit {commit[:16]}... is accepted when the server sends it")
 
 
 def ledger(folder: StoreFolder, as_json: AsJson = False) -> None:

@@ -129,10 +129,13 @@ def what_people_do(machines: Machines, heading: str, printed: dict[str, str]) ->
         for label, site in enumerate(SITES):
             (srv / site).mkdir()
             shutil.copy(srv / "federation" / "tls" / "ca.pem", srv / site / "ca.pem")
-            x = rng.integers(0, 256, (20, 784), np.uint8)
-            marks = np.arange(20) % 2 == 0
-            np.savez(srv / site / "data.npz", x=x, y=np.full(20, label), shareable=marks)
-            np.savez(srv / site / "held-out.npz", x=x[:5], y=np.full(5, label))
+            x = rng.integers(0, 256, (64, 784), np.uint8)
+            marks = np.arange(64) % 2 == 0
+            np.savez(srv / site / "data.npz", x=x, y=np.full(64, label), shareable=marks)
+            np.savez(srv / site / "held-out.npz", x=x[:40], y=np.full(40, label))
+    elif heading == "At each site: read the app, and say what may run":
+        for site in SITES:
+            shutil.copytree(srv / "federation" / "hospitals", srv / site / "hospitals")
     elif heading == "On the server: let the sites in":
         (srv / "federation" / "nodes").mkdir()
         for site in SITES:
@@ -180,7 +183,7 @@ def sites_of(heading: str) -> list[str]:
 
 def check_what_happened(printed: dict[str, str]) -> None:
     server = printed[""]
-    assert "6 deliveries, 60 examples" in server
+    assert "6 deliveries, 192 examples" in server
     assert "round 1/1" in server
     assert "going on after round 1" in server
     assert "round 2/2" in server
@@ -195,6 +198,9 @@ def check_what_happened(printed: dict[str, str]) -> None:
     for site in SITES:
         others = [other for other in SITES if other != site]
         assert all(f"held from {other}" in printed[site] for other in others)
+        assert "what leaves: the coded answer alone" in printed[site]
+        assert re.search(r"policy: apps +[0-9a-f]{64}$", printed[site], re.M)
+        assert "the next exchange is approved" in printed[site]
 
 
 def test_the_units_start_what_the_commands_start():

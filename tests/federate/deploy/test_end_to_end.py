@@ -33,6 +33,8 @@ def deployment():
     with Deployment() as running:
         _, port = start_proxy(running)
         running.add_sites(SITES, superlink=f"{HOST}:{port}")
+        for site in SITES:
+            running.set_policy(site, {"share-with-all": True})
         yield running
     assert not processes_that_know(running.folder)
     assert not is_listening(port)

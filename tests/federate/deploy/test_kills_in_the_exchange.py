@@ -32,6 +32,8 @@ def deployment(tmp_path):
         variables["FEDCOMMONS_CRASH_ONCE"] = str(tmp_path / f"{site}-died")
     with Deployment() as running:
         running.add_sites(SITES, environment=once)
+        for site in SITES:
+            running.set_policy(site, {"share-with-all": True})
         yield running
 
 

@@ -31,6 +31,8 @@ def deployment(tmp_path):
     }
     with Deployment(database=True, environment=crash) as running:
         running.add_sites(SITES, data=data)
+        for site in SITES:
+            running.set_policy(site, {"share-with-all": True, "min-examples": 5})
         yield running
 
 

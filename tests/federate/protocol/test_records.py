@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from fedcommons.coding import CODES
 from fedcommons.federate.protocol import records
 from fedcommons.federate.protocol.commits import Commit, Member
+from fedcommons.federate.protocol.joint_draw import promise
 from fedcommons.federate.protocol.keys import Identity, fresh_epoch_key
 from fedcommons.federate.protocol.records import Epoch, Offer, SignedOffer, digest, encode
 from fedcommons.federate.protocol.refusals import MalformedRecord, Refusal, RosterRefused
 
+VALUE = b"v" * 32
 WHO = [Identity(bytes([i]) * 32) for i in range(1, 6)]
 names = st.from_regex(records.NAME, fullmatch=True)
 
@@ -33,6 +35,7 @@ def offers(draw, federation: str = "hospitals", who: Identity = WHO[0], site: st
         draw(st.integers(0, 2**64 - 1)),
         draw(st.integers(0, 2**64 - 1)),
         draw(hexadecimal(32)),
+        promise(who.name, VALUE),
         n,
         draw(st.integers(0, n)),
         draw(st.integers(17, 2**40)),
@@ -53,9 +56,9 @@ def epochs(draw):
     return Epoch(
         "hospitals",
         draw(st.integers(1, 2**40)),
-        draw(st.integers(0, 2**63 - 1)),
         draw(st.integers(0, len(sites) - 1)),
         tuple(signed),
+        (VALUE,) * draw(st.sampled_from([0, len(sites)])),
     )
 
 
@@ -107,7 +110,8 @@ def test_an_epoch_comes_out_as_it_went_in(epoch):
     again = Epoch.decode(epoch.record)
     assert again == epoch
     assert again.digest == digest(epoch.record)
-    assert again.draw.sites == tuple(site.site for site in epoch.sites)
+    if epoch.values:
+        assert again.draw.sites == tuple(site.site for site in epoch.sites)
 
 
 @given(commits())
@@ -120,12 +124,13 @@ def test_a_commit_comes_out_as_it_went_in(commit):
 def some_epoch(n_sites: int = 3) -> Epoch:
     signed = [
         Offer(
-            "hospitals", name, who.name, 7, 8, fresh_epoch_key()[0].hex(), 10, 6, 40,
+            "hospitals", name, who.name, 7, 8, fresh_epoch_key()[0].hex(),
+            promise(who.name, VALUE), 10, 6, 40,
             "float32 6", "", "ab" * 32, 0, "",
         ).signed(who)
         for name, who in zip("abcde"[:n_sites], WHO, strict=False)
     ]  # fmt: skip
-    return Epoch("hospitals", 1, 5, 1, tuple(signed))
+    return Epoch("hospitals", 1, 1, tuple(signed), (VALUE,) * n_sites)
 
 
 EPOCH = some_epoch()

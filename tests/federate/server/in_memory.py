@@ -15,6 +15,7 @@ from fedcommons.federate.server.link import Kind, Node, Question, Reply, Ticket
 from fedcommons.federate.server.settings import Settings
 from fedcommons.federate.server.training import Training
 from fedcommons.federate.site.own_data import SiteData
+from fedcommons.federate.site.policy import SIMULATED
 from fedcommons.federate.site.site import Site
 from fedcommons.federate.site.store import Store
 from fedcommons.federate.transport.site_requests import SiteReply, SiteRequests
@@ -61,6 +62,8 @@ class InMemoryLink:
         site, fields, model = self.sites[node], question.fields, question.model
         if kind == "offer":
             return site.offer(fields, node_id=node, run_id=RUN_ID)
+        if kind == "draw":
+            return site.draw(fields)
         if kind == "send":
             return site.send(fields)
         if kind == "receive":
@@ -78,7 +81,9 @@ def run(
 ) -> np.ndarray:
     """An exchange between sites with these data, its commit, and two rounds; the parameters."""
     sites = {
-        node: SiteRequests(Site(Store(folder / name, create=True), data[name], name, None))
+        node: SiteRequests(
+            Site(Store(folder / name, create=True), data[name], name, None, SIMULATED)
+        )
         for node, name in enumerate(data, start=2)
     }
     link = InMemoryLink(sites, gradient)

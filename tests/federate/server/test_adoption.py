@@ -8,10 +8,11 @@ import pytest
 
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol import durable
-from fedcommons.federate.server.exchange import MOST_AHEAD
+from fedcommons.federate.protocol.records import MOST_AHEAD
 from fedcommons.federate.server.state import ServerState
 from fedcommons.federate.site.exchange import Exchange
 from fedcommons.federate.site.store import Store
+from tests.federate.site.stores import enter
 from tests.federate.tiny import Tiny, die_at, in_child, outcomes, train
 
 pytestmark = pytest.mark.usefixtures("impatient")
@@ -191,7 +192,7 @@ def test_one_sites_claim_gives_up_nothing(tiny, liar):
     if liar == "e":
         tiny.data["e"] = tiny.data["d"]
     with tiny.store("d") if liar == "d" else open_new(tiny, "e") as store:
-        store.epochs.enter(2 * MOST_AHEAD if liar == "d" else 5, b"made up", {})
+        enter(store, 2 * MOST_AHEAD if liar == "d" else 5, b"made up", {})
     shutil.rmtree(tiny.state_dir)
     with tiny.shared() as federation:
         assert federation.state.given_up == 0

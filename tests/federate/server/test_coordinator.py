@@ -98,7 +98,7 @@ def test_a_new_exchange_that_sites_refuse_is_not_committed(tiny):
     tiny.run(1)
     tiny.close()
     shutil.rmtree(tiny.folder / "c")
-    with pytest.raises(FederationError, match=r"epoch 2 is not committed.*'a': 'RosterRefused'"):
+    with pytest.raises(FederationError, match=r"epoch 2 could not be drawn.*'a': 'RosterRefused'"):
         tiny.run(2, sharing={"reshare": True})
     grid = tiny.grid(without="c")
     with tiny.shared(grid, reshare=True) as federation:

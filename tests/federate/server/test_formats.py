@@ -256,3 +256,44 @@ def test_an_upgrade_of_checkpoints_is_applied_when_they_are_read(tiny, monkeypat
     monkeypatch.setattr(checkpoints, "CHECKPOINT", later)
     assert checkpoints.read_checkpoint(path).initial == "as the next version has it"
     assert formats.CHECKPOINT.version == later.version - 1
+
+
+# What changed with joint draws and chains of commits: state-dir 2 -> 3, stores 2 -> 3
+
+
+def test_an_upgraded_store_knows_whom_it_gave_what(old):
+    """So that what an older version gave away counts against the most copies, too."""
+    for name in old.names:
+        shareable = int(old.data[name].shareable.sum())
+        with old.store(name) as store:
+            ((number, _, places, prints),) = store.database.rows("given")
+            assert (number, len(prints)) == (1, 16 * shareable)
+            assert len(places) == 4 * old.copies * shareable
+            found = np.frombuffer(prints, np.uint8).reshape(-1, 16)
+            assert store.given.most_recipients(found, [[] for _ in found]) == old.copies
+            assert store.given.n_exchanges == 1
+
+
+def test_an_exchange_that_the_server_drew_is_given_up(tiny):
+    tiny.run(1)
+    tiny.close()
+    exchange = tiny.state_dir / "exchange.json"
+    old_form = {"epoch": json.dumps({"number": 2, "seed": 5}), "receipts": []}
+    for _ in range(2):  # and again, if it was interrupted before its version was written
+        exchange.write_text(json.dumps(old_form))
+        (tiny.state_dir / "format.json").write_text('{"version": 2}')
+        state = ServerState(tiny.state_dir)
+        assert (state.given_up, state.exchange()) == (2, None)
+        state.close()
+    assert json.loads((tiny.state_dir / "exchange-version-2.json").read_text()) == old_form
+    assert np.isfinite(tiny.run(2)).all()
+
+
+def test_an_upgraded_server_names_all_commits_for_sites_that_were_away(old):
+    before = [path.name for path in (old.state_dir / "commits").iterdir()]
+    state = ServerState(old.state_dir)
+    commit = state.commit()
+    state.close()
+    assert len(before) > 1
+    assert len(commit.follows) == len(before)
+    assert commit.serial == len(before)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from fedcommons.federate.protocol import versions
 from fedcommons.federate.protocol.refusals import Refusal
 from fedcommons.federate.site.store import Store
 from tests.federate.server.agreement import check_agreement
@@ -47,7 +48,7 @@ def test_a_farewell_must_be_signed(tiny):
     grid = tiny.grid()
     with tiny.shared(grid) as federation:
         meeting, identity = federation.meeting, federation.commit.members[1].identity
-        reply = {"withdrew": identity, "signature": b"0" * 64}
+        reply = {"protocol": versions.CURRENT, "withdrew": identity, "signature": b"0" * 64}
         with pytest.raises(Refusal, match="not signed"):
             meeting._take(3, reply)
         assert not meeting.withdrew

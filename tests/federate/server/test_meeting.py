@@ -6,6 +6,7 @@ import pytest
 from flwr.app import ConfigRecord, Message
 
 from fedcommons.errors import FederationError
+from fedcommons.federate.protocol import versions
 from fedcommons.federate.protocol.keys import Identity
 from fedcommons.federate.protocol.records import Offer
 from fedcommons.federate.server import meeting
@@ -191,6 +192,7 @@ def test_a_commit_is_reported_by_its_members_alone(tiny):
             offer, identity=stranger.name, node_id=9, run_id=run_id, commit=commit.digest.hex()
         ).signed(stranger)
         fields = {"offer": mine.content, "signature": mine.signature, "commit": commit.record}
+        fields |= {"protocol": versions.CURRENT, "answered": 0}
         present._take(9, fields)
         assert stranger.name in present.offers
         assert present.commits == {}

@@ -155,7 +155,7 @@ def test_without_memory_no_answer_stays(tiny):
 def test_a_withdrawal_clears_what_absent_holders_answered(tiny):
     """Their rows leave the disk, not only the sum, although others shared the file with them."""
     settings = {"estimator": "memory", "straggler_prob": 0.2}
-    tiny.run(2, **settings)
+    tiny.run(2, sharing={"seed": 7}, **settings)
     saved = checkpoints.read_checkpoint(folder_of(tiny) / "checkpoint.npz")
     (before,) = {row.file for row in saved.memory.values()}  # all in one
     path = folder_of(tiny) / "answers" / f"{before:06d}.float64"

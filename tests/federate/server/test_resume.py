@@ -214,10 +214,11 @@ def test_a_full_disk_is_said_with_the_file_and_leaves_nothing_behind(tiny, monke
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with monkeypatch.context() as patch:
-        patch.setattr(os, call, full)
-        grid = tiny.grid()
-        with tiny.shared(grid) as federation:
+    grid = tiny.grid()
+    with tiny.shared(grid) as federation:
+        federation.state.questions.fresh()  # so that numbers are reserved
+        with monkeypatch.context() as patch:
+            patch.setattr(os, call, full)
             path = next(tiny.state_dir.glob("training-*")) / "history.jsonl"
             with pytest.raises(FederationError, match=f"{path} cannot be written: No space left"):
                 train(federation, grid, 2)

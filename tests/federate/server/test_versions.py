@@ -48,12 +48,26 @@ def test_who_must_be_updated_is_said(tiny: Tiny, caplog, side, named, advice):
     assert f"node 2 is not taken in: {named} ({advice})" in caplog.text
 
 
-@pytest.mark.parametrize("side", ["question", "reply"])
-def test_the_version_without_a_number_is_spoken_still(tiny: Tiny, side):
+@pytest.mark.parametrize(
+    ("side", "named", "advice"),
+    [
+        (
+            "question",
+            "ServerIsOlder",
+            "its fedcommons is newer than the server's: update the server",
+        ),
+        ("reply", "SiteIsOlder", "its fedcommons is older than the server's: update the site"),
+    ],
+)
+@pytest.mark.parametrize("version", [None, 2])
+def test_versions_without_numbers_of_questions_are_spoken_no_more(
+    tiny: Tiny, side, named, advice, version
+):
+    """Else a server could do without what protects the sites by saying that it is an old one."""
     grid = tiny.grid(OfVersions)
-    setattr(grid, side, None)
-    with tiny.shared(grid) as federation:
-        assert len(federation.commit.members) == 4
+    setattr(grid, side, version)
+    with pytest.raises(FederationError, match=rf"two sites are needed.*{named} \({advice}"):
+        tiny.share(grid)
 
 
 def test_a_version_that_is_spoken_no_more_is_refused_by_either_side(monkeypatch):

@@ -212,7 +212,7 @@ def test_a_new_exchange_that_never_began_leaves_the_old_commit_in_force(tiny, mo
     tiny.withdraw("b", 0, 1)
     tiny.run(3)
 
-    def dies(*_arguments: object) -> None:
+    def dies(*_arguments: object, **_options: object) -> None:
         raise RuntimeError
 
     with monkeypatch.context() as patch:

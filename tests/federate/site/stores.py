@@ -70,11 +70,17 @@ def manifest_of(n: int = 6) -> Manifest:
     )
 
 
+def enter(store: Store, number: int, record: bytes, peers: dict[str, str]) -> None:
+    """Have seen an epoch."""
+    with store.database.writing("store.epoch"):
+        store.epochs.enter(number, record, peers)
+
+
 def fill(store: Store) -> None:
     """Something of every kind."""
     store.join("hospitals")
     store.manifests.add(manifest_of())
-    store.epochs.enter(1, b"the record of an epoch", {"s0": SENDERS[0], "s1": SENDERS[1]})
+    enter(store, 1, b"the record of an epoch", {"s0": SENDERS[0], "s1": SENDERS[1]})
     for place, sender in enumerate(SENDERS):
         for chunk in range(2):
             receive(store, sender, chunk, seed=10 * place + chunk)

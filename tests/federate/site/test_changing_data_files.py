@@ -9,6 +9,7 @@ import pytest
 from fedcommons.errors import DataError
 from fedcommons.federate.protocol.refusals import DataChanged
 from fedcommons.federate.site.file_rows import FileRows
+from fedcommons.federate.site.policy import SIMULATED
 from fedcommons.federate.site.site import Site
 from fedcommons.federate.site.store import Store
 from tests.federate.conftest import FEDERATION
@@ -61,7 +62,7 @@ def test_a_changed_file_needs_a_new_epoch_and_a_touched_one_does_not(tmp_path, l
     store = Store(tmp_path / "store", create=True)
 
     def site() -> Site:
-        return Site(store, load(path), "a", None)
+        return Site(store, load(path), "a", None, SIMULATED)
 
     offer = site().exchange.offer(FEDERATION, node_id=1, run_id=1, with_key=True).checked()
     numbered = bytes.fromhex(offer.manifest)

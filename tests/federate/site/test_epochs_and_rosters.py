@@ -16,8 +16,9 @@ from fedcommons.federate.protocol.refusals import (
     WrongFederation,
 )
 from fedcommons.federate.site.own_data import SiteData
+from fedcommons.federate.site.policy import SIMULATED
 from fedcommons.federate.site.site import Site
-from tests.federate.conftest import FEDERATION, epoch_of, example_data
+from tests.federate.conftest import FEDERATION, drawn, epoch_of, example_data, made_up
 from tests.federate.site.envelopes import (
     A,
     B,
@@ -27,8 +28,9 @@ from tests.federate.site.envelopes import (
 
 def test_an_epoch_must_increase(three):
     first, second = epoch_of(three, number=1), epoch_of(three, number=2)
+    another = epoch_of(three, number=2, seed=26)
     three[A].exchange.send(second.record, [B], 0)
-    for record in (first.record, replace(second, seed=26).encode()):
+    for record in (first.record, another.record):
         with pytest.raises(EpochRefused):
             three[A].exchange.send(record, [B], 0)
         with pytest.raises(EpochRefused):
@@ -48,13 +50,17 @@ def test_an_epoch_ends_with_its_commit(committed):
 
 def test_a_key_that_was_never_offered_is_refused(three, epoch):
     forged = replace(epoch.sites[A], key="ab" * 32).signed(three[A].store.identity)
+    changed = replace(epoch, offers=(forged, *epoch.offers[1:]))
     with pytest.raises(EpochRefused):
-        three[A].exchange.send(replace(epoch, offers=(forged, *epoch.offers[1:])).encode(), [B], 0)
+        three[A].exchange.send(changed.encode(), [B], 0)
+    with pytest.raises(EpochRefused):
+        three[A].exchange.reveal(changed.proposal.encode())
 
 
 def test_a_roster_without_this_site_or_under_another_name_is_refused(three, epoch):
+    without = replace(epoch, offers=epoch.offers[1:], values=epoch.values[1:])
     with pytest.raises(RosterRefused):
-        three[A].exchange.receive(replace(epoch, offers=epoch.offers[1:]).encode(), [])
+        three[A].exchange.receive(without.encode(), [])
     renamed = replace(epoch.sites[A], site="aa").signed(three[A].store.identity)
     with pytest.raises(RosterRefused):
         three[A].exchange.receive(replace(epoch, offers=(renamed, *epoch.offers[1:])).encode(), [])
@@ -62,9 +68,10 @@ def test_a_roster_without_this_site_or_under_another_name_is_refused(three, epoc
 
 def with_impostor(sites: list[Site], number: int) -> Epoch:
     """An epoch in which somebody else has c's name, rightly signed with a key of its own."""
-    epoch, impostor = epoch_of(sites, number=number), Identity.create()
-    offer = replace(epoch.sites[C], identity=impostor.name).signed(impostor)
-    return replace(epoch, offers=(*epoch.offers[:C], offer))
+    offers = [site.exchange.offer(FEDERATION, node_id=1, run_id=1, with_key=True) for site in sites]
+    epoch, impostor = Epoch(FEDERATION, number, 1, tuple(offers)), Identity.create()
+    offer = made_up(epoch.sites[C], impostor)
+    return drawn(sites[:C], replace(epoch.proposal, offers=(*epoch.offers[:C], offer)))
 
 
 def test_a_pinned_key_may_not_change(make_site):
@@ -110,11 +117,12 @@ def test_a_store_belongs_to_one_federation(three, epoch):
     with pytest.raises(WrongFederation):
         three[A].exchange.offer("banks", node_id=1, run_id=1, with_key=True)
     banks = Epoch(
-        "banks", 1, 7, 1,
+        "banks", 1, 1,
         tuple(
             replace(o, federation="banks").signed(s.store.identity)
             for o, s in zip(epoch.sites, three, strict=True)
         ),
+        epoch.values,
     )  # fmt: skip
     with pytest.raises(WrongFederation):
         three[A].exchange.receive(banks.record, [])
@@ -127,7 +135,7 @@ def test_an_offer_tells_how_much_and_nothing_else(three):
     assert (offer.node_id, offer.run_id, offer.key, offer.commit) == (3, 4, "", "")
     assert (offer.n_examples, offer.n_shareable, offer.row_bytes) == (12, 6, 40)
     assert (offer.layout, offer.columns) == ("float32 6", "")
-    same_data = Site(three[B].store, three[A].data, "b", None)
+    same_data = Site(three[B].store, three[A].data, "b", None, SIMULATED)
     other = same_data.exchange.offer(FEDERATION, node_id=3, run_id=4, with_key=False).checked()
     assert other.manifest != offer.manifest  # nobody else can tell whether a guess is right
 

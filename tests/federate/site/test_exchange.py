@@ -10,7 +10,7 @@ from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.keys import Identity
 from fedcommons.federate.protocol.receipts import Receipt, receipt_content
 from fedcommons.federate.protocol.records import Epoch
-from tests.federate.conftest import FEDERATION, epoch_of, exchange, sent_by
+from tests.federate.conftest import FEDERATION, drawn, epoch_of, exchange, made_up, sent_by
 from tests.federate.site.envelopes import (
     A,
     B,
@@ -90,9 +90,12 @@ def test_only_the_recipients_asked_for_get_an_envelope(three, epoch):
 
 
 def test_a_recipient_with_a_key_of_small_order_does_not_hold_up_the_others(three):
-    offers = list(epoch_of(three).offers)
-    offers[C] = replace(offers[C].checked(), key="00" * 32).signed(three[C].store.identity)
-    epoch = Epoch(FEDERATION, 1, 7, 1, tuple(offers))
+    offers = [
+        site.exchange.offer(FEDERATION, node_id=1, run_id=1, with_key=True, seed=25)
+        for site in three
+    ]
+    offers[C] = made_up(offers[C].checked(), three[C].store.identity, key="00" * 32)
+    epoch = drawn(three[:C], Epoch(FEDERATION, 1, 1, tuple(offers)))
     assert set(sent_by(three[A], epoch)) == {B}
 
 

@@ -42,8 +42,11 @@ MEASURE = """
 import sys
 from pathlib import Path
 import pyarrow.parquet
+from dataclasses import replace
+from fedcommons.federate.protocol.joint_draw import promise
 from fedcommons.federate.protocol.keys import Identity, fresh_epoch_key
 from fedcommons.federate.protocol.records import Epoch, Offer
+from fedcommons.federate.site.policy import SIMULATED
 from fedcommons.federate.site.site import Site
 from fedcommons.federate.site.data_files import load_site_data
 from fedcommons.federate.site.store import Store
@@ -54,12 +57,16 @@ def peak():
 
 before = peak()
 folder, path = map(Path, sys.argv[1:])
-site = Site(Store(folder, create=True), load_site_data(path, spool=folder / "spool"), "a", None)
+data = load_site_data(path, spool=folder / "spool")
+site = Site(Store(folder, create=True), data, "a", None, SIMULATED)
 mine = site.exchange.offer("hospitals", node_id=1, run_id=1, with_key=True)
 other = Identity.create()
 fields = {name: getattr(mine.checked(), name) for name in Offer.__slots__}
 fields |= dict(site="b", identity=other.name, key=fresh_epoch_key()[0].hex())
-epoch = Epoch("hospitals", 1, 0, 1, (mine, Offer(**fields).signed(other)))
+fields |= dict(promise=promise(other.name, bytes(32)))
+proposal = Epoch("hospitals", 1, 1, (mine, Offer(**fields).signed(other)))
+value = site.exchange.reveal(proposal.record)
+epoch = replace(proposal, values=(value, bytes(32)))
 envelopes, n_chunks = site.exchange.send(epoch.record, [1], 0)
 print(before, peak(), mine.checked().n_examples, len(envelopes), n_chunks)
 """

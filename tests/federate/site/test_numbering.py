@@ -12,7 +12,7 @@ from fedcommons.federate.protocol.refusals import (
 )
 from fedcommons.federate.site.numbering import Shareable
 from fedcommons.federate.site.own_data import SiteData
-from tests.federate.conftest import FEDERATION, epoch_of, example_data, sent_by
+from tests.federate.conftest import FEDERATION, drawn, epoch_of, example_data, sent_by
 from tests.federate.site.envelopes import (
     A,
     B,
@@ -60,7 +60,8 @@ def test_an_epoch_over_rows_that_were_never_numbered_is_refused(make_site, three
         stranger.exchange.offer(FEDERATION, node_id=1, run_id=2, with_key=True).checked(),
         manifest="0" * 64,
     )
-    epoch = Epoch(FEDERATION, 3, 25, 1, (content.signed(stranger.store.identity), *offers))
+    mine = content.signed(stranger.store.identity)
+    epoch = drawn([stranger, *three[B:]], Epoch(FEDERATION, 3, 1, (mine, *offers)))
     with pytest.raises(DataChanged):
         stranger.exchange.send(epoch.record, [B], 0)
 

@@ -11,7 +11,7 @@ from fedcommons.federate.protocol.refusals import (
     CommitRefused,
     RosterRefused,
 )
-from tests.federate.conftest import epoch_of, sent_by
+from tests.federate.conftest import committed_to, epoch_of, sent_by
 from tests.federate.site.envelopes import (
     A,
     B,
@@ -42,7 +42,7 @@ def test_a_commit_of_an_epoch_before_the_last_is_refused(three):
 def test_a_commit_of_another_epoch_of_that_number_is_refused(three, epoch):
     three[A].exchange.receive(epoch.record, [])
     with pytest.raises(CommitRefused):
-        three[A].apply_commit(Commit.of(replace(epoch, seed=26), ()).record)
+        three[A].apply_commit(replace(Commit.of(epoch, ()), seed=26).encode())
 
 
 @pytest.mark.parametrize("changes", [{"seed": 26}, {"copies": 2}], ids=str)
@@ -61,11 +61,12 @@ def test_a_commit_must_have_the_numbers_that_were_offered(three, epoch):
 
 
 def test_a_commit_that_gives_what_the_site_does_not_have_is_refused(three, epoch):
-    three[B].exchange.receive(epoch.record, [sent_by(three[A], epoch)[B]])
+    receipts, _ = three[B].exchange.receive(epoch.record, [sent_by(three[A], epoch)[B]])
+    commit = committed_to(epoch, receipts)
     with pytest.raises(CommitRefused):
-        three[B].apply_commit(Commit.of(epoch, ((A, B), (C, B))).record)
+        three[B].apply_commit(replace(commit, pairs=((A, B), (C, B))).record)
     assert three[B].store.commit_record() == (b"", b"")
-    three[B].apply_commit(Commit.of(epoch, ((A, B),)).record)
+    three[B].apply_commit(commit.record)
 
 
 def test_a_commit_deletes_what_it_does_not_give(committed):
@@ -95,7 +96,7 @@ def test_who_is_not_in_a_later_roster_deletes_what_it_holds(committed, make_site
     sites, _, commit = committed
     without = epoch_of([sites[A], sites[B], make_site("d")], number=2)
     with pytest.raises(CommitRefused, match="no member any more"):
-        sites[C].apply_commit(Commit.of(without, ()).record)
+        sites[C].apply_commit(Commit.of(without, (), after=commit).record)
     assert sites[C].store.received.counts() == []
     assert sites[C].store.keyring.trusted_peers().keys() == {"a", "b", "c"}  # not the newcomer
     with pytest.raises(CommitRefused):

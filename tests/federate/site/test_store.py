@@ -16,6 +16,7 @@ from tests.federate.site.stores import (
     SENDERS,
     chunk_of,
     commit_of,
+    enter,
     everything,
     fill,
     receive,
@@ -65,7 +66,7 @@ def test_keys_of_epochs_that_never_came_about_do_not_pile_up(store):
 
 def test_highest_epoch_rises_with_epochs_and_commits(store):
     assert store.epochs.highest() == (0, b"")
-    store.epochs.enter(3, b"record", {})
+    enter(store, 3, b"record", {})
     assert store.epochs.highest()[0] == 3
     store.apply(commit_of(number=5), me=2)
     assert store.epochs.highest() == (5, EPOCH)
@@ -73,8 +74,8 @@ def test_highest_epoch_rises_with_epochs_and_commits(store):
 
 
 def test_a_peer_keeps_the_key_of_its_first_use(store):
-    store.epochs.enter(1, b"one", {"s0": "first"})
-    store.epochs.enter(2, b"two", {"s0": "second", "s1": "first of another"})
+    enter(store, 1, b"one", {"s0": "first"})
+    enter(store, 2, b"two", {"s0": "second", "s1": "first of another"})
     assert store.keyring.trusted_peers() == {"s0": "first", "s1": "first of another"}
 
 

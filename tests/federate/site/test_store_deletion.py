@@ -14,6 +14,7 @@ from tests.federate.site.stores import (
     EPOCH,
     SENDERS,
     commit_of,
+    enter,
     files,
     in_child,
     manifest_of,
@@ -119,7 +120,7 @@ def test_the_keys_of_an_exchange_that_was_given_up_are_destroyed(store):
         store.keyring.fresh_key(),
         store.keyring.fresh_key(),
     )  # the second is of an exchange to come
-    store.epochs.enter(2, b"another", {})
+    enter(store, 2, b"another", {})
     assert store.epochs.between(1, 1) == {}
     assert [record for _, record in store.epochs.between(1, 2).values()] == [b"another"]
     store.give_up(1, 2, [dead])

@@ -16,11 +16,12 @@ import pytest
 
 from fedcommons.errors import StoreError
 from fedcommons.federate.protocol import durable
-from fedcommons.federate.site import store_format, store_upgrade
+from fedcommons.federate.site import store_format, store_upgrade, store_upgrades
 from fedcommons.federate.site.database import FILE, row_digest
 from fedcommons.federate.site.store import Store
 from tests.federate.site.stores import EPOCH, SENDERS, commit_of, everything, forked
 
+NOW = store_format.VERSION
 OLD = Path(__file__).with_name("store-version-2.sqlite3")
 WRITTEN = {
     "identity": "8e7c0ab9bed3fc6d05d3719e26fcba87c175b89e335fcd8a64c0557da05639a3",
@@ -54,7 +55,7 @@ def old(tmp_path):
     return folder
 
 
-def rename_peers(run: store_format.Run) -> None:
+def rename_peers(run: store_upgrades.Run) -> None:
     """An upgrade that changes a table and writes the rows that it holds anew."""
     run("ALTER TABLE peers ADD COLUMN since INTEGER")
     rows = run("SELECT site, identity FROM peers")
@@ -67,7 +68,7 @@ def rename_peers(run: store_format.Run) -> None:
         )
 
 
-def note_upgrade(run: store_format.Run) -> None:
+def note_upgrade(run: store_upgrades.Run) -> None:
     """An upgrade that adds something."""
     run("CREATE TABLE later (what TEXT)")
     run("INSERT INTO later VALUES ('upgraded')")
@@ -75,14 +76,16 @@ def note_upgrade(run: store_format.Run) -> None:
 
 @pytest.fixture
 def two_versions_later(monkeypatch):
-    monkeypatch.setattr(store_format, "VERSION", 4)
-    monkeypatch.setattr(store_format, "UPGRADES", {2: rename_peers, 3: note_upgrade})
+    later = {**store_upgrades.UPGRADES, NOW: rename_peers, NOW + 1: note_upgrade}
+    monkeypatch.setattr(store_format, "VERSION", NOW + 2)
+    monkeypatch.setattr(store_upgrades, "VERSION", NOW + 2)
+    monkeypatch.setattr(store_upgrades, "UPGRADES", later)
 
 
 def check_upgraded(folder: Path) -> None:
     store = Store(folder)
     store.check()
-    assert store.database.version == 4
+    assert store.database.version == NOW + 2
     assert what_was_written(store) == WRITTEN
     assert set(store.keyring.trusted_peers()) == {"new s0", "new s1", "new s2"}
     assert store.database.run("SELECT * FROM later") == [("upgraded",)]
@@ -100,7 +103,7 @@ def test_a_store_of_version_2_opens_as_it_was_written(old):
 
 
 def test_every_version_has_an_upgrade_up_to_the_newest():
-    assert sorted(store_format.UPGRADES) == list(range(2, store_format.VERSION))
+    assert sorted(store_upgrades.UPGRADES) == list(range(2, store_format.VERSION))
 
 
 @pytest.mark.usefixtures("two_versions_later")
@@ -124,17 +127,16 @@ def test_a_copy_is_kept_until_the_upgrade_has_succeeded(old, monkeypatch):
 
     monkeypatch.setattr(durable, "reached", look)
     Store(old).close()
-    assert seen == [(2, f"{FILE}.version-2", 0o600)] * 2
+    assert seen == [(2, f"{FILE}.version-2", 0o600)] * NOW
 
 
-def fail(run: store_format.Run) -> None:
+def fail(run: store_upgrades.Run) -> None:
     run("DROP TABLE peers")
     raise ValueError("the tables are not as expected")
 
 
 def test_a_failed_upgrade_leaves_the_store_and_a_copy(old, monkeypatch):
-    monkeypatch.setattr(store_format, "VERSION", 3)
-    monkeypatch.setattr(store_format, "UPGRADES", {2: fail})
+    monkeypatch.setattr(store_upgrades, "UPGRADES", {**store_upgrades.UPGRADES, 2: fail})
     with pytest.raises(
         StoreError, match="from format version 2 to 3, and is unchanged: the tables"
     ):
@@ -148,10 +150,14 @@ def test_a_failed_upgrade_leaves_the_store_and_a_copy(old, monkeypatch):
 
 def test_a_copy_is_not_discarded_while_the_upgraded_store_is_damaged(old, monkeypatch):
     """An upgrade that forgets the seals of the rows that it changes, for one."""
-    monkeypatch.setattr(store_format, "VERSION", 3)
-    monkeypatch.setattr(
-        store_format, "UPGRADES", {2: lambda run: run("UPDATE peers SET site = 'x' || site")}
-    )
+    real = store_upgrades.UPGRADES[2]
+
+    def forgetful(run: store_upgrades.Run) -> None:
+        real(run)
+        run("UPDATE peers SET site = 'x' || site")
+
+    later = {**store_upgrades.UPGRADES, 2: forgetful}
+    monkeypatch.setattr(store_upgrades, "UPGRADES", later)
     for _ in range(2):
         with pytest.raises(StoreError, match="damaged: a row of peers"):
             Store(old)

@@ -9,6 +9,7 @@ from fedcommons.federate.protocol.refusals import (
     SiteWithdrew,
     StoreIsOlder,
 )
+from fedcommons.federate.site.policy import SIMULATED
 from fedcommons.federate.site.site import Site
 from tests.federate.conftest import FEDERATION, epoch_of, exchange, sent_by
 from tests.federate.site.envelopes import (
@@ -104,7 +105,7 @@ def test_withdrawals_are_reported_by_share_number(committed):
     found = sites[A].store.withdrawals.since(manifest)
     assert found.numbers == (2,)
     assert found.n_private == 2
-    fresh = Site(sites[A].store, sites[A].data, "a", None)
+    fresh = Site(sites[A].store, sites[A].data, "a", None, SIMULATED)
     with pytest.raises(CommitRefused):  # nothing is trained on until all know
         fresh.holdings(commit)
     known = commit.anew(withdrawn=((2,), (), ()), withdrawn_private=(2, 0, 0))

@@ -42,10 +42,14 @@ pytestmark = pytest.mark.usefixtures("impatient")
 
 STORE = (
     "created", "joined", "manifest", "key", "epoch", "sent", "received", "commit", "receipts",
-    "withdrawn", "withdrew_all", "wiped",
+    "withdrawn", "withdrew_all", "wiped", "answered", "drawn",
 )  # fmt: skip
 GIVEN_UP = ("store.given_up", "server.given_up", "server.dropped")
 OLDER = "store.older"  # of a store that was restored from a backup
+COMMANDS = (  # of operators: one write each
+    "store.approved", "store.recovery", "store.rotated", "store.statement", "store.trusted",
+    "peers.pinned", "proxy.configuration", "tls.certificate", "tls.key",
+)  # fmt: skip
 UPGRADED = "store.upgraded"  # killed in tests/federate/site/test_store_upgrade.py
 OPERATOR = ("withdrawn", "withdrew_all")  # reached by the operator's commands, not by messages
 END = ("results", "results", "results", "model", "run")
@@ -57,9 +61,9 @@ HOSTILE = {"server.quarantine", "store.audited"}  # killed in tests/federate/att
 UNTRAINED = "server.untrained"  # the model here has no such arrays; before the first checkpoint
 SERVER = [
     # share and two rounds; b's withdrawal, two rounds; d withdrew everything, two rounds
-    *("format", "epoch", "receipts", "commit", *ROUND, *ROUND, *END),
-    *("commit", *ROUND, *ROUND, *END),
-    *("commit", *ROUND, *ROUND, *END),
+    *("format", "epoch", "receipts", "commit", "questions", *ROUND, *ROUND, *END),
+    *("questions", "commit", *ROUND, *ROUND, *END),
+    *("commit", "questions", *ROUND, *ROUND, *END),
 ]
 SIDES = ("before", "after")
 
@@ -239,8 +243,9 @@ def test_the_matrix_has_every_durable_write(tiny, monkeypatch):
     reached = [point for point in points if point.endswith(":before")]
     assert len(points) == 2 * len(reached)
     names = {point.removesuffix(":before") for point in reached}
-    killed_elsewhere = {*GIVEN_UP, *BEST, *HOSTILE, OLDER, UPGRADED, ANSWERS, SCALE, UNTRAINED}
-    assert names | killed_elsewhere == names_in_the_source()
+    elsewhere = {*GIVEN_UP, *BEST, *HOSTILE, OLDER, *COMMANDS}
+    elsewhere |= {UPGRADED, ANSWERS, SCALE, UNTRAINED}
+    assert names | elsewhere == names_in_the_source()
     assert names == {f"store.{name}" for name in STORE} | {f"server.{name}" for name in SERVER}
     server = [p.removeprefix("server.").removesuffix(":before") for p in reached if "server" in p]
     assert server[: len(SERVER)] == SERVER
@@ -291,7 +296,7 @@ def test_an_operator_dies_in_a_command(tiny, name, side):
 @pytest.mark.parametrize(
     "nth",
     # Writing the results is the same at every step: it is killed in the first.
-    [nth for nth, name in enumerate(SERVER) if name not in END or nth < 12],
+    [nth for nth, name in enumerate(SERVER) if name not in END or nth < 13],
     ids=lambda nth: f"{nth}-{SERVER[nth]}",
 )
 def test_the_server_dies(tiny, nth, side):
@@ -360,7 +365,7 @@ def exchange_again(tiny: Tiny, make_grid, **sharing) -> None:
     tiny.close()
 
 
-AGAIN = ("key", "epoch", "sent", "received", "commit", "receipts", "wiped")
+AGAIN = ("key", "drawn", "epoch", "sent", "received", "commit", "receipts", "wiped")
 
 
 @pytest.mark.parametrize("side", SIDES)

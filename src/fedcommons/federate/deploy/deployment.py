@@ -158,6 +158,11 @@ class Deployment:
         store.close()
         return identity
 
+    def set_policy(self, name: str, rules: Mapping[str, Any]) -> None:
+        """Write a site's policy; it holds from the next message on."""
+        lines = [f"{key} = {json.dumps(value)}\n" for key, value in rules.items()]
+        (self.folder / name / "store" / "policy.toml").write_text("".join(lines), encoding="utf-8")
+
     def register(self, name: str) -> None:
         """Register the public key of a site's SuperNode with the SuperLink."""
         key = self.folder / name / "node.pub"

@@ -25,6 +25,8 @@ from fedcommons.federate.protocol.records import (
 )
 from fedcommons.federate.protocol.refusals import MalformedRecord, RosterRefused
 
+MOST_FOLLOWED = 1000  # commits that a site may miss
+
 
 @dataclass(frozen=True, slots=True)
 class Member:
@@ -56,6 +58,9 @@ class Commit(Agreed):
         code, straggler_prob, owner_share: the code, and the p_i or w_i that it uses, if any.
         joined: how many members joined after the exchange. They have no part in its draw: all their
             examples are private until the next one.
+        receipts: the root of the tree of receipts that its deliveries rest on (`receipt_tree`).
+        follows: the digests of the commits before this one, the last `MOST_FOLLOWED` of them, in
+            their order. So a site that was away sees that this one follows from its own.
         quarantined: places of members whose answers do not count until this is lifted, sorted.
             What others hold of their shared examples still does, the rest is not trained on.
         set_aside: those among them of whose examples no copy counts either, sorted.
@@ -76,19 +81,28 @@ class Commit(Agreed):
     straggler_prob: tuple[float, ...] | None = None
     owner_share: tuple[float, ...] | None = None
     joined: int = 0
+    receipts: str = ""
+    follows: tuple[str, ...] = ()
     quarantined: tuple[int, ...] = ()
     set_aside: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, epoch: Epoch, pairs: tuple[tuple[int, int], ...]) -> Commit:
-        """The first commit of an epoch."""
+    def of(
+        cls,
+        epoch: Epoch,
+        pairs: tuple[tuple[int, int], ...],
+        *,
+        receipts: str = "",
+        after: Commit | None = None,
+    ) -> Commit:
+        """The first commit of an epoch, after the last one of the epoch before."""
         n = len(epoch.sites)
         return cls(
             epoch.federation,
             epoch.number,
             0,
             epoch.digest.hex(),
-            epoch.seed,
+            epoch.draw_seed,
             epoch.copies,
             tuple(
                 Member(s.site, s.identity, s.n_examples, s.n_shareable, s.manifest)
@@ -98,11 +112,23 @@ class Commit(Agreed):
             tuple(sorted(pairs)),
             ((),) * n,
             (0,) * n,
+            receipts=receipts,
+            follows=after.lineage if after else (),
         )
 
     def anew(self, **changes: Any) -> Commit:
         """The next commit of this epoch, with these changes."""
-        return replace(self, serial=self.serial + 1, **changes)
+        return replace(self, serial=self.serial + 1, follows=self.lineage, **changes)
+
+    @property
+    def lineage(self) -> tuple[str, ...]:
+        """What the next commit follows."""
+        return (*self.follows, self.digest.hex())[-MOST_FOLLOWED:]
+
+    def steps_from(self, earlier: Commit) -> int | None:
+        """How many commits after another one this is; None if it does not follow it."""
+        name = earlier.digest.hex()
+        return len(self.follows) - self.follows.index(name) if name in self.follows else None
 
     def without(self, leaving: int) -> Commit:
         """The next commit after a site left for good: its examples and its copies are gone."""
@@ -150,7 +176,8 @@ class Commit(Agreed):
     @property
     def facts(self) -> tuple[object, ...]:
         """What is the same in all commits of an epoch."""
-        return self.federation, self.number, self.epoch, self.seed, self.copies, self.roster
+        fixed = (self.federation, self.number, self.epoch, self.seed, self.copies)
+        return (*fixed, self.roster, self.receipts)
 
     def may_follow(self, earlier: Commit) -> bool:
         """Whether this can be a later commit of the same epoch: nothing that left is back.
@@ -172,6 +199,10 @@ class Commit(Agreed):
                 for a, b in zip(self.withdrawn_private[:n], earlier.withdrawn_private, strict=True)
             )
         )
+
+    @property
+    def draw_seed(self) -> int:
+        return self.seed
 
     @property
     def roster(self) -> tuple[Member, ...]:
@@ -255,8 +286,13 @@ class Commit(Agreed):
             "straggler_prob": list(self.straggler_prob or ()),
             "owner_share": list(self.owner_share or ()),
         }
-        if self.joined:  # without, a record is as it was before sites could join
+        # Without these a record is as it was before there were any.
+        if self.joined:
             content["joined"] = self.joined
+        if self.receipts:
+            content["receipts"] = self.receipts
+        if self.follows:
+            content["follows"] = list(self.follows)
         if self.quarantined:  # likewise
             content["quarantined"] = list(self.quarantined)
             content["set_aside"] = list(self.set_aside)
@@ -294,6 +330,13 @@ class Commit(Agreed):
             _floats(read.list("straggler_prob"), n, "straggler_prob"),
             _floats(read.list("owner_share"), n, "owner_share"),
             read.integer("joined", low=1, high=n) if "joined" in read.content else 0,
+            read.hexadecimal("receipts", 32) if "receipts" in read.content else "",
+            tuple(
+                hexadecimal_of(entry, 32, "commit: follows")
+                for entry in (
+                    read.list("follows", most=MOST_FOLLOWED) if "follows" in read.content else ()
+                )
+            ),
             *(
                 (
                     _numbers(read.list("quarantined"), n, "quarantined"),

@@ -11,20 +11,23 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
 from fedcommons.federate.protocol import example_schema
 from fedcommons.federate.protocol.draw import Draw
+from fedcommons.federate.protocol.joint_draw import VALUE, promise, seed_of
 from fedcommons.federate.protocol.keys import Identity, is_signed
-from fedcommons.federate.protocol.refusals import MalformedRecord, RosterRefused
+from fedcommons.federate.protocol.refusals import DrawRefused, MalformedRecord, RosterRefused
 
 LARGEST = 2**63 - 1
 MOST_SITES = 10_000
 MOST_EXAMPLES = 2**30  # of a site; others draw for as many as it claims
 MOST_DRAWN = 2**27  # rows that all sites share out: a party draws for each, some 8 s in all
 MOST_BYTES = 64 << 20  # of a record
+MOST_AHEAD = 1_000_000  # epochs that a site may have seen and another one not
+HIGHEST_QUESTION = 2**62  # the number of a question
 SMALLEST_ROW = 10  # share number, a byte of label and one of inputs
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -111,6 +114,7 @@ class Offer:
     Attributes:
         site, identity: its name, and its public key in hexadecimal.
         key: its X25519 key for an epoch that may follow; empty if none was asked for.
+        promise: the hash of the value that it will reveal for the epoch's draw; empty likewise.
         n_examples, n_shareable, row_bytes: how much it has, and the size of an example.
         layout: the type and shape of one example; empty if it has none.
         columns: the digest of its features' names; empty if they have no names.
@@ -125,6 +129,7 @@ class Offer:
     node_id: int
     run_id: int
     key: str
+    promise: str
     n_examples: int
     n_shareable: int
     row_bytes: int
@@ -151,6 +156,7 @@ class Offer:
             read.integer("node_id", high=2**64 - 1),
             read.integer("run_id", high=2**64 - 1),
             read.hexadecimal("key", 32, may_be_empty=True),
+            read.hexadecimal("promise", 32, may_be_empty=True),
             read.integer("n_examples", high=MOST_EXAMPLES),
             read.integer("n_shareable", high=MOST_EXAMPLES),
             read.integer("row_bytes", low=SMALLEST_ROW, high=2**40),
@@ -196,8 +202,11 @@ class OnRoster(Protocol):
 class Agreed(ABC):
     """A record that all sites follow: it has a roster, and says who gets a copy of what."""
 
-    seed: int
     copies: int
+
+    @property
+    @abstractmethod
+    def draw_seed(self) -> int: ...
 
     @property
     @abstractmethod
@@ -217,7 +226,7 @@ class Agreed(ABC):
     @cached_property
     def draw(self) -> Draw:
         return Draw(
-            self.seed,
+            self.draw_seed,
             self.copies,
             tuple(site.site for site in self.roster),
             tuple(site.n_shareable for site in self.roster),
@@ -237,13 +246,29 @@ class Agreed(ABC):
 
 @dataclass(frozen=True)
 class Epoch(Agreed):
-    """The record that an exchange follows: the draw's seed, d, and who takes part."""
+    """The record that an exchange follows: the draw, d, and who takes part.
+
+    Attributes:
+        values: what each site revealed for the draw, in the order of the roster; none while they
+            have not been asked to.
+    """
 
     federation: str
     number: int
-    seed: int
     copies: int
     offers: tuple[SignedOffer, ...]
+    values: tuple[bytes, ...] = ()
+
+    @cached_property
+    def draw_seed(self) -> int:
+        """The seed that follows from the values."""
+        pairs = zip((site.site for site in self.sites), self.values, strict=True)
+        return seed_of(self.federation, self.number, self.copies, pairs)
+
+    @property
+    def proposal(self) -> Epoch:
+        """The same before anybody revealed a value."""
+        return replace(self, values=())
 
     def encode(self) -> bytes:
         offers = [[o.content.decode(), o.signature.hex()] for o in self.offers]
@@ -251,9 +276,9 @@ class Epoch(Agreed):
             {
                 "federation": self.federation,
                 "number": self.number,
-                "seed": self.seed,
                 "copies": self.copies,
                 "offers": offers,
+                "values": [value.hex() for value in self.values],
             }
         )
 
@@ -261,17 +286,25 @@ class Epoch(Agreed):
     def decode(cls, record: bytes) -> Epoch:
         """Check all but the sites' identities, which the reader compares with pinned keys."""
         read = Reader(record, "epoch")
-        epoch = cls(
-            read.text("federation"),
-            read.integer("number", low=1, high=2**40),
-            read.integer("seed"),
-            read.integer("copies", high=MOST_SITES),
-            tuple(_signed_offer(entry) for entry in read.list("offers", most=MOST_SITES)),
+        federation, number = read.text("federation"), read.integer("number", low=1, high=2**40)
+        copies = read.integer("copies", high=MOST_SITES)
+        offers = tuple(_signed_offer(entry) for entry in read.list("offers", most=MOST_SITES))
+        values = tuple(
+            bytes.fromhex(hexadecimal_of(value, VALUE, "epoch: a value"))
+            for value in read.list("values", most=MOST_SITES)
         )
         read.end()
+        epoch = cls(federation, number, copies, offers, values)
         epoch.check_roster()
-        if any(s.federation != epoch.federation or not s.key for s in epoch.sites):
-            raise RosterRefused("the roster must consist of offers to this federation, with keys")
+        if any(s.federation != federation or not (s.key and s.promise) for s in epoch.sites):
+            raise RosterRefused(
+                "the roster must consist of offers to this federation, with keys and promises"
+            )
+        if values and len(values) != len(offers):
+            raise MalformedRecord("epoch: values must be those of all sites, or none")
+        for site, value in zip(epoch.sites, values, strict=False):
+            if promise(site.identity, value) != site.promise:
+                raise DrawRefused(f"what {site.site} revealed is not what it promised")
         return epoch
 
     @cached_property

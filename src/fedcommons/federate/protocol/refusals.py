@@ -72,7 +72,7 @@ class ScaleRefused(Refusal):
 
 
 class TooFewExamples(Refusal):
-    """The site has too few examples to tell anything of them all together."""
+    """The site has too few examples of its own to tell anything of them all together."""
 
 
 class MeansWithheld(Refusal):
@@ -97,3 +97,39 @@ class NothingMeasured(Refusal):
 
 class AnswerRefused(Refusal):
     """An answer to a training message that must not count."""
+
+
+class QuestionRefused(Refusal):
+    """A question whose number is not above that of the last one that the site answered."""
+
+
+class BatchTooSmall(Refusal):
+    """The batches that are asked for are smaller than the site's policy allows."""
+
+
+class TooManySteps(Refusal):
+    """More local steps are asked for than the site's policy allows."""
+
+
+class RosterTooSmall(Refusal):
+    """An exchange among fewer sites than the site's policy wants."""
+
+
+class TooManyCopies(Refusal):
+    """More sites would be sent the same example than the site's policy allows."""
+
+
+class ExchangeNotApproved(Refusal):
+    """A further exchange, which the site's operator has not approved."""
+
+
+class DrawRefused(Refusal):
+    """A draw that did not follow from what all sites promised, or one too many."""
+
+
+class NotConfirmed(Refusal):
+    """No other site is known to be under the commit that this site has answered under."""
+
+
+class AppNotReviewed(Refusal):
+    """The app that runs is none of those that the site's policy names."""

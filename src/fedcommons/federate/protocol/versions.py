@@ -14,15 +14,9 @@ from fedcommons.federate.protocol.refusals import Refusal
 
 FIELD = "protocol"
 SPOKEN = {
-    0: "from before messages had versions: as 1, but nobody says so",
-    1: "questions and offers name their version",
-    2: "a commit that both sides know may be named by its digest alone; sites may join after the "
-    "exchange, so questions name newcomers and commits who joined",
-    3: "models and answers come with their digests; sites say whether they evaluate, and may be "
-    "asked to; labels may have any type and shape, which offers and envelopes then name; sites may "
-    "be asked for moments of their inputs, and told the scale that follows from these",
-    4: "commits may name members that are quarantined, who are asked for a report alone; holders "
-    "of the same examples compare gradients",
+    4: "every question about examples has a number that is above all before it; commits may name "
+    "members that are quarantined, who are asked for a report alone; holders of the same examples "
+    "compare gradients",
 }
 CURRENT = max(SPOKEN)
 

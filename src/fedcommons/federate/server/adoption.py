@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fedcommons import shown
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.commits import Commit
-from fedcommons.federate.server.exchange import MOST_AHEAD
+from fedcommons.federate.protocol.records import MOST_AHEAD
 from fedcommons.federate.server.federation import ServerFederation
 from fedcommons.federate.server.quarantine import Offence
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from fedcommons.federate.protocol import versions
 
 CHANGED = "not what coded made"  # an answer
@@ -17,6 +19,17 @@ ADVICE = {
     "code does not allow for; choose code = equal-split",
     "ExamplesIgnored": "its training function must take its examples from site.batches, "
     "site.dataloader or site.examples",
+    "BatchTooSmall": "its policy wants larger batches (min-examples); batch-size = 0 is all",
+    "TooManySteps": "its policy allows for fewer steps (max-local-steps)",
+    "RosterTooSmall": "its policy wants more sites in an exchange (min-sites)",
+    "TooManyCopies": "its policy allows for fewer copies (max-copies, share-with-all)",
+    "ExchangeNotApproved": "its operator must run `fedcommons federate approve` there first",
+    "DrawRefused": "too many draws came to nothing, or this one was not kept to; its operator can "
+    "run `fedcommons federate approve`",
+    "CommitRefused": "the commit does not follow from what it knows: compare the digests that "
+    "`fedcommons federate status` shows at the sites; `federate recover` brings it back",
+    "AppNotReviewed": "its operator has not reviewed this app: `fedcommons federate review`",
+    "NotConfirmed": "it has heard of no other site under this commit for too long",
     "ModRefused": "a mod of its app does not go with coded; the site's log says which, and why",
     "ModelChanged": "the model that its app would get is not the one that the server sent: a mod "
     "outside coded or evaluated changed it, or the strategy's configure_train or "
@@ -25,7 +38,8 @@ ADVICE = {
     "site's log says more",
     "NothingMeasured": "its evaluate function must return a MetricRecord",
     "ScaleRefused": 'scale = "standard" is for tables: flat inputs of numbers that are no bytes',
-    "TooFewExamples": "it has too few examples to tell their means; it trains all the same",
+    "TooFewExamples": "it has too few examples for what is asked, by its policy (min-examples); a "
+    "site that tells no means for that trains all the same",
     "MeansWithheld": "its node config says tell-means = false; it trains all the same",
     CHANGED: "a mod outside coded changed its answer; put it behind coded, as in "
     "mods=[coded(site), mod]",
@@ -36,3 +50,8 @@ ADVICE = {
 def advice(why: str) -> str:
     """What to add to a reason; nothing if there is nothing to say."""
     return f": {ADVICE[why]}" if why in ADVICE else ""
+
+
+def about(reasons: Iterable[str]) -> str:
+    """Advice on each of these reasons; nothing if there is none."""
+    return "".join(f"; {why}{advice(why)}" for why in dict.fromkeys(reasons) if advice(why))

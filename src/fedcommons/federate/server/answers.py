@@ -30,6 +30,7 @@ from fedcommons.federate.server.quarantine import QUARANTINED
 from fedcommons.federate.server.round_answers import RoundAnswers
 from fedcommons.federate.server.training_folder import TrainingFolder
 from fedcommons.federate.server.withdrawals import Dismissals, Unasked
+from fedcommons.federate.server.witnesses import Witnesses
 from fedcommons.methods import Method
 from fedcommons.scaling import Moments, Scale
 
@@ -60,6 +61,7 @@ class Asked:
         asking: the questions that are out.
         place_of: where in the roster a node's site is.
         found: what came of it.
+        number: of the question.
     """
 
     round: int
@@ -68,6 +70,7 @@ class Asked:
     place_of: Mapping[Node, int]
     found: RoundAnswers
     question: Callable[..., Question]  # by place
+    number: int
     told: set[Node] = field(default_factory=set)  # the whole commit, since they lack it
 
 
@@ -87,6 +90,7 @@ class AnswerCollector:
         self.method, self.deadline, self.config = method, deadline, config
         self.scale: Scale | None = None  # of the inputs, if they have one
         self._coverage = Coverage()
+        self._witnesses = Witnesses()
         self._dismissals = Dismissals(federation)
         self._unasked = Unasked(federation, link)
         self.newcomers = Newcomers(federation)
@@ -236,18 +240,19 @@ class AnswerCollector:
             "batch-size": self.method.batch_size or 0,
             **scale_fields.of_scale(self.scale),
         }
+        number = self.federation.state.questions.fresh()
         self._unasked.listen(
-            partial(self._question, None, {**common, "task": "report"}, nothing_else),
+            partial(self._question, None, {**common, "task": "report"}, nothing_else, number),
             round_number,
             seconds=seconds,
         )
         common |= {"model-digest": digest_of(model), **self.newcomers.look()}
-        question = partial(self._question, model, common, fields_of)
+        question = partial(self._question, model, common, fields_of, number)
         questions = {node: question(place) for node, place in place_of.items()}
         sent = Asking(self.link, "train", questions, seconds=seconds)
         for node in set(place_of) - sent.asked:  # the strategy chose others
             found.outcomes[place_of[node]] = NOT_ASKED
-        return Asked(round_number, seconds, sent, place_of, found, question)
+        return Asked(round_number, seconds, sent, place_of, found, question, number)
 
     def _hear(
         self,
@@ -313,6 +318,7 @@ class AnswerCollector:
         model: NamedArrays | None,
         common: Mapping[str, Any],
         fields_of: FieldsOf,
+        number: int,
         place: int,
         *,
         whole: bool = False,
@@ -321,10 +327,14 @@ class AnswerCollector:
         commit, who = self.commit, self.commit.members[place].identity
         applied = self.federation.meeting.commits.get(who)
         is_known = not whole and applied is not None and applied.digest == commit.digest
+        questions = self.federation.state.questions
+        questions.note_answered(who, self.federation.meeting.answered.get(who, 0))
         fields: dict[str, Any] = {
+            "question": questions.of(who, number),
             "commit": b"" if is_known else commit.record,
             "digest": commit.digest,
             **common,
+            **self._witnesses.for_(commit, who, number),
             **fields_of(place),
         }
         if whole or place not in self._coverage:  # it may not have seen this commit yet
@@ -332,6 +342,7 @@ class AnswerCollector:
             fields["receipt-recipients"] = [r.recipient for r in receipts]
             fields["receipt-examples"] = [r.examples for r in receipts]
             fields["receipt-signatures"] = [r.signature for r in receipts]
+            fields["receipt-path"] = self.federation.path_to_receipts(who)
         config = {**self.config, "server-round": common["round"]}
         return Question(fields, model=model, config=config, is_again=whole)
 
@@ -345,6 +356,8 @@ class AnswerCollector:
         if reply.fields.get("round") != round_number:
             raise AnswerRefused("wrong round")
         self.newcomers.hear(place, reply.fields)
+        who = self.commit.members[place].identity
+        self._witnesses.note(self.commit, who, reply.fields.get("statement"))
         return reply.fields
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,8 @@ class ExchangeSettings:
         seconds: how long a site may take for a message of the exchange.
         reshare: make a new exchange although there is one.
         leave: names of sites that left for good.
-        seed: of the draw; random by default.
+        seed: of the draw in a simulation, whose runs can be repeated. Real sites draw together,
+            whatever it is.
         most_examples: that a site may claim without the operator's approval.
         nobody_comes: all nodes are connected from the start, as in a simulation.
     """
@@ -81,6 +82,7 @@ def share(
     us = ServerFederation(federation, state_dir, run_id)
     us.leaving = frozenset(wanted.leave)
     us.most_examples = wanted.most_examples
+    us.meeting.seed = wanted.seed
     try:
         _find_a_commit(us, link, wanted, check_room)
         withdrawals.let_go(us, wanted.leave)
@@ -116,7 +118,13 @@ def _find_a_commit(
             us.meeting.ask_anew()
             gather(n_sites=n_sites, with_key=True, unless_committed=False)
         check_room(len(us.meeting.here))
-        begun = exchange.begin(us, wanted.copies, wanted.seed, wanted.leave)
+
+        def offer_anew(without: Set[str]) -> None:
+            us.meeting.ask_anew()
+            n = max(n_sites - len(without), 2)
+            gather(n_sites=n, with_key=True, unless_committed=False)
+
+        begun = exchange.begin(us, link, wanted.copies, offer_anew, wanted.leave, seconds=seconds)
         exchange.deliver(us, link, begun, seconds=seconds)
     elif us.commit.copies != wanted.copies:
         raise FederationError(

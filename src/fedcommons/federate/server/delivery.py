@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from fedcommons import shown
 from fedcommons.federate.protocol.chunks import CHUNK_BYTES, n_chunks, rows_per_chunk
+from fedcommons.federate.protocol.joint_draw import promise
 from fedcommons.federate.protocol.receipts import Receipt
 from fedcommons.federate.protocol.records import Epoch
 from fedcommons.federate.server import asking
@@ -79,6 +80,20 @@ class Delivery:
                     self.state.save_exchange(self.exchange, "server.receipts")
             logger.info("exchange: chunk %d of %d routed", chunk + 1, max(chunks.values()))
         return self.exchange
+
+    def values(self) -> dict[int, bytes]:
+        """What the sites reveal for the draw of a proposal; who does not, or lies, is lost."""
+        places = range(len(self.epoch.sites))
+        question = Question({"epoch": self.epoch.record})
+        replies = self._persistently(dict.fromkeys(places, question), "draw")
+        found: dict[int, bytes] = {}
+        for place, reply in replies.items():
+            site, value = self.epoch.sites[place], reply.fields.get("value")
+            if isinstance(value, bytes) and promise(site.identity, value) == site.promise:
+                found[place] = value
+            else:
+                self._lose(place, "not what it promised")
+        return found
 
     def _wanting(self, sender: int) -> list[int]:
         """Who still waits for examples of this sender."""

@@ -93,7 +93,14 @@ class Evaluator:
             **scale_fields.of_scale(self.scale),
         }
         config = {**self.evaluation.config, "server-round": round_number}
-        questions = {node: Question(fields, model=model, config=config) for node in place_of}
+        numbers, who = self.federation.state.questions, self.federation.meeting.identity_of
+        fresh = numbers.fresh()
+        questions = {
+            node: Question(
+                {**fields, "question": numbers.of(who(node), fresh)}, model=model, config=config
+            )
+            for node in place_of
+        }
         asking = Asking(self.link, "evaluate", questions, seconds=self.deadline.seconds)
         collected = _Collected(self, asking, place_of, round_number)
         pooled = hooks.evaluate(round_number, asking, collected)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 
 from fedcommons import shown
 from fedcommons.errors import FederationError
+from fedcommons.federate.protocol import receipt_tree
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.example_schema import misfit, usual
-from fedcommons.federate.protocol.records import Epoch, Offer, SignedOffer
+from fedcommons.federate.protocol.records import MOST_AHEAD, Epoch, Offer, SignedOffer
+from fedcommons.federate.server import advice, joint_draw
 from fedcommons.federate.server.claims import held_back
 from fedcommons.federate.server.delivery import Delivery
 from fedcommons.federate.server.federation import ServerFederation
@@ -22,42 +23,48 @@ logger = shown.logger(__name__)
 
 Candidate = tuple[Offer, SignedOffer]
 
-MOST_AHEAD = 1_000_000  # epochs that a site may have seen and the others not
-
 
 def begin(
-    federation: ServerFederation, copies: int, seed: int | None, leaving: Sequence[str] = ()
+    federation: ServerFederation,
+    link: Link,
+    copies: int,
+    ask_for_offers: Callable[[Set[str]], None],
+    leaving: Sequence[str] = (),
+    *,
+    seconds: float,
 ) -> Exchange:
-    """A new epoch with the sites that are there, on the disk before anybody hears of it.
+    """A new epoch with the sites that are there, on the disk before anybody takes part in it.
 
-    Those that are `leaving`, by name, have no part in it.
+    Those that are `leaving`, by name, have no part in it, nor those that do not help to draw it:
+    then the others are asked for fresh offers.
     """
-    sites = _with_a_key(federation, leaving)
-    sites = _but_offenders(federation, sites, _of_another_name(federation, sites))
-    sites = _but_offenders(federation, sites, _of_wild_epochs(federation, sites))
-    claims = held_back(
-        [offer for offer, _ in sites],
-        federation.commit_or_none,
-        federation.quarantine,
-        federation.most_examples,
-    )
-    sites = _but_offenders(federation, sites, claims)
-    sites = _that_fit(sites, copies)
-    epoch = Epoch(
-        federation.name,
-        max(_own_numbers(federation) + [offer.highest_epoch for offer, _ in sites]) + 1,
-        secrets.randbits(62) if seed is None else seed,
-        copies,
-        tuple(signed for _, signed in sites),
-    )
+
+    def propose(without: Set[str]) -> Epoch:
+        sites = _with_a_key(federation, leaving, without)
+        sites = _but_offenders(federation, sites, _of_another_name(federation, sites))
+        sites = _but_offenders(federation, sites, _of_wild_epochs(federation, sites))
+        claims = held_back(
+            [offer for offer, _ in sites],
+            federation.commit_or_none,
+            federation.quarantine,
+            federation.most_examples,
+        )
+        sites = _that_fit(_but_offenders(federation, sites, claims), copies)
+        number = max(_own_numbers(federation) + [offer.highest_epoch for offer, _ in sites]) + 1
+        return Epoch(federation.name, number, copies, tuple(signed for _, signed in sites))
+
+    epoch = joint_draw.draw(federation, link, propose, ask_for_offers, seconds=seconds)
     exchange = federation.exchange = Exchange(epoch, ())
     federation.state.save_exchange(exchange, "server.epoch")
     return exchange
 
 
-def _with_a_key(federation: ServerFederation, leaving: Sequence[str]) -> list[Candidate]:
+def _with_a_key(
+    federation: ServerFederation, leaving: Sequence[str], without: Set[str]
+) -> list[Candidate]:
     """The offers that name a key to seal to, in the order of the sites' names."""
-    signed = [federation.meeting.offers[identity] for identity in federation.meeting.here]
+    here = [identity for identity in federation.meeting.here if identity not in without]
+    signed = [federation.meeting.offers[identity] for identity in here]
     pairs = [(one.checked(), one) for one in signed]
     sites = [
         (offer, one)
@@ -148,10 +155,14 @@ def deliver(
         raise FederationError(
             f"epoch {epoch.number} is not committed: two sites are needed for an exchange; "
             f"lost were {why}; reshare = true begins anew with the sites that are there"
+            f"{advice.about(why.values())}"
         )
     place = {site.identity: i for i, site in enumerate(epoch.sites)}
     pairs = {(place[r.sender], place[r.recipient]) for r in exchange.receipts}
-    federation.record(Commit.of(epoch, tuple(sorted(pairs))))
+    leaves = receipt_tree.leaves_of(epoch.digest, list(place), exchange.receipts)
+    root = receipt_tree.root_of(leaves).hex()
+    before = federation.commit_or_none
+    federation.record(Commit.of(epoch, tuple(sorted(pairs)), receipts=root, after=before))
     logger.info(
         "epoch %d committed: %d deliveries, %d examples, %.1f s",
         epoch.number,

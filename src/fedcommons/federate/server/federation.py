@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fedcommons import shown
 from fedcommons.errors import FederationError
+from fedcommons.federate.protocol import receipt_tree
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.receipts import Receipt
 from fedcommons.federate.server import claims
@@ -24,6 +25,7 @@ class ServerFederation:
         self.meeting = Meeting(name, run_id)
         self.leaving: frozenset[str] = frozenset()  # names of sites that left for good
         self.most_examples = claims.MOST_EXAMPLES  # that a site may claim without approval
+        self._leaves: tuple[bytes, list[bytes]] = b"", []  # of the tree of receipts, by epoch
         self.state = ServerState(state_dir)
         try:
             self.quarantine = Quarantine(self.state.folder)
@@ -82,6 +84,17 @@ class ServerFederation:
         if self.committed_exchange is None:
             return []
         return [r for r in self.committed_exchange.receipts if r.sender == sender]
+
+    def path_to_receipts(self, sender: str) -> list[bytes]:
+        """What shows that the commit names the receipts for what a site sent."""
+        exchange = self.committed_exchange
+        roster = [member.identity for member in self.commit.roster]
+        if exchange is None or sender not in roster:
+            return []
+        if self._leaves[0] != exchange.epoch.digest:  # as many receipts as pairs: once is enough
+            leaves = receipt_tree.leaves_of(exchange.epoch.digest, roster, exchange.receipts)
+            self._leaves = exchange.epoch.digest, leaves
+        return receipt_tree.path_of(self._leaves[1], roster.index(sender))
 
     def close(self) -> None:
         """Let another run have the state-dir."""

@@ -6,6 +6,7 @@ left it, what it returns is as the present code reads it. The number follows fro
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcommons.errors import FederationError
+from fedcommons.federate.protocol import durable
+from fedcommons.json_file import read_json
 
 T = TypeVar("T")
 
@@ -82,8 +85,40 @@ def _without_epochs(folder: Path) -> Path:
     return folder
 
 
+def _with_a_chain(folder: Path) -> Path:
+    """State-dir 2 -> 3: commits name those that they follow; sites draw an exchange together.
+
+    The newest commit is made anew with the names of all before it, for sites that were away. The
+    record of an exchange that the server drew stays, under another name, for its receipts. Was it
+    not committed, it is given up: it cannot be gone on with.
+    """
+    # Results are read without what a federation needs: cryptography, for one.
+    from fedcommons.federate.protocol.commits import MOST_FOLLOWED
+    from fedcommons.federate.server.commit_files import commit_name, order_of, read_commit
+
+    paths = sorted((folder / "commits").glob("[0-9]*-*.json"), key=order_of)
+    commits = [read_commit(path) for path in paths]
+    if commits and not commits[-1].follows:
+        names = tuple(commit.digest.hex() for commit in commits)
+        newest = replace(commits[-1].anew(), follows=names[-MOST_FOLLOWED:])
+        path = folder / "commits" / commit_name(newest.order)
+        durable.write_file(path, newest.record, "server.commit")
+    path, given_up = folder / "exchange.json", folder / "given-up.json"
+    if not path.exists():
+        return folder
+    try:
+        number = int(json.loads(read_json(path, FederationError)["epoch"])["number"])
+    except (ValueError, TypeError, LookupError) as error:
+        raise FederationError(f"{path} is damaged: {error}") from None
+    if number > (commits[-1].number if commits else 0):
+        durable.write_file(given_up, json.dumps(number).encode(), "server.given_up")
+    with durable.naming(path, "renamed"):
+        path.rename(folder / "exchange-version-2.json")
+    return folder
+
+
 def _with_quarantine(folder: Path) -> Path:
-    """State-dir 2 -> 3: there may be a quarantine.json, and commits may name who is in it."""
+    """State-dir 3 -> 4: there may be a quarantine.json, and commits may name who is in it."""
     return folder
 
 
@@ -122,7 +157,9 @@ def _with_sizes(saved: SavedTraining) -> SavedTraining:
     return replace(saved, notes={**saved.notes, "sizes": {}})
 
 
-STATE_DIR = Format("state-dir", upgrades=(_with_a_number, _without_epochs, _with_quarantine))
+STATE_DIR = Format(
+    "state-dir", upgrades=(_with_a_number, _without_epochs, _with_a_chain, _with_quarantine)
+)
 CHECKPOINT = Format(
     "checkpoint",
     upgrades=(_with_moments, _with_files_beside_it, _with_metrics_of_sites, _with_sizes),

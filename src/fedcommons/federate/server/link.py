@@ -13,9 +13,9 @@ from typing import Any, Literal, Protocol
 from fedcommons.federate.protocol import versions
 from fedcommons.federate.protocol.model_schema import NamedArrays
 
-Kind = Literal["offer", "send", "receive", "train", "evaluate"]
-"""Who are you; send envelopes; receive envelopes; train, which is also how a commit arrives; and
-measure a model on data of your own."""
+Kind = Literal["offer", "draw", "send", "receive", "train", "evaluate"]
+"""Who are you; reveal your part of the draw; send envelopes; receive envelopes; train, which is
+also how a commit arrives; and measure a model on data of your own."""
 
 Node = int  # an address of the transport, good for one run
 Ticket = str  # names a question that was sent

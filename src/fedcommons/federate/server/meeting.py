@@ -12,7 +12,13 @@ from fedcommons.federate.protocol import versions
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.farewells import farewell
 from fedcommons.federate.protocol.keys import is_signed
-from fedcommons.federate.protocol.records import OnRoster, SignedOffer, digest
+from fedcommons.federate.protocol.records import (
+    HIGHEST_QUESTION,
+    OnRoster,
+    SignedOffer,
+    digest,
+    integer_of,
+)
 from fedcommons.federate.protocol.refusals import Refusal
 from fedcommons.federate.protocol.rotations import Rotations
 from fedcommons.federate.server.advice import ADVICE
@@ -33,8 +39,10 @@ class Meeting:
     def __init__(self, federation: str, run_id: int) -> None:
         self.federation, self.run_id = federation, run_id
         self.committed: Commit | None = None  # the server's: members see what they withdrew
+        self.seed: int | None = None  # of a simulation's draw
         self.offers: dict[str, SignedOffer] = {}  # by identity, as all that follow
         self.commits: dict[str, Commit] = {}  # the commits that sites say they have applied
+        self.answered: dict[str, int] = {}  # the number of the last question that each answered
         self.withdrew: set[str] = set()  # all keys of sites that took everything back
         self._left: set[str] = set()  # each of them once
         self.refused: dict[Node, str] = {}  # why a node is not taken in
@@ -49,6 +57,10 @@ class Meeting:
         """The node of a site; None if it is not connected."""
         node = self._node_of.get(identity)
         return node if node in self._connected else None
+
+    def identity_of(self, node: Node) -> str:
+        """Who a node has proved to be in this run."""
+        return self._proved[node]
 
     @property
     def here(self) -> list[str]:
@@ -153,8 +165,10 @@ class Meeting:
         """Who are you? With the commit, for a node that is known to be one of its members."""
         commit, who = self.committed, self._proved.get(node or 0, "")
         tells = with_key and commit is not None and commit.index(who) is not None
+        seed = {} if self.seed is None else {"seed": self.seed}
         return Question(
             {
+                **seed,
                 "federation": self.federation,
                 "with-key": with_key,
                 "unless-committed": unless_committed,
@@ -196,12 +210,14 @@ class Meeting:
             raise Refusal("the offer is of another federation, node or run")
         if offer.n_shareable * offer.row_bytes > MOST_BYTES:
             raise Refusal("the offer claims more than a site can have")
+        answered = integer_of(reply["answered"], "answered", high=HIGHEST_QUESTION)
         rotations = self._rotations_of(signed, reply) if "rotations" in reply else None
         commit = self._commit_of(reply["commit"], offer.commit)
         if commit is not None and commit.index(offer.identity) is not None:
             self.commits[offer.identity] = commit
         self._node_of[offer.identity], self._proved[node] = node, offer.identity
         self.offers[offer.identity] = signed
+        self.answered[offer.identity] = answered
         if rotations is not None:
             self._rotations[offer.identity] = rotations
             if self.committed is not None:
@@ -243,6 +259,7 @@ class Meeting:
             node = self._node_of[new] = self._node_of.pop(known)
             self._proved[node] = new
             self.offers[new] = self.offers.pop(known)
+            self.answered[new] = self.answered.pop(known)
             self._rotations[new] = self._rotations.pop(known)
             self.commits.pop(known, None)
 

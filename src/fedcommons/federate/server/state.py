@@ -15,7 +15,9 @@ from fedcommons.federate.protocol.receipts import Receipt
 from fedcommons.federate.protocol.records import Epoch
 from fedcommons.federate.protocol.refusals import Refusal
 from fedcommons.federate.server.checkpoints import Checkpoint, read_checkpoint
+from fedcommons.federate.server.commit_files import commit_name, order_of, read_commit
 from fedcommons.federate.server.formats import STATE_DIR
+from fedcommons.federate.server.question_numbers import QuestionNumbers
 from fedcommons.json_file import read_json
 
 logger = shown.logger(__name__)
@@ -35,6 +37,7 @@ class ServerState:
     format.json               the version of this layout, see `formats`
     exchange.json             the last epoch and its receipts
     given-up.json             the last epoch that was begun and will not be gone on with
+    questions.json            up to where the numbers of questions may have been used
     commits/00001-00000.json  every commit: epoch and serial
     <training>/               one training, see `training_folder`
     """
@@ -47,6 +50,7 @@ class ServerState:
         try:
             durable.make_folder(folder / "commits")
             self._bring_up_to_date()
+            self.questions = QuestionNumbers(folder)
         except BaseException:
             self.close()
             raise
@@ -107,13 +111,13 @@ class ServerState:
 
     def names_of_sites(self) -> set[str]:
         """Of all that ever were in a commit."""
-        commits = (self._decoded(path) for path in self._commit_paths())
+        commits = (read_commit(path) for path in self._commit_paths())
         return {member.site for commit in commits for member in commit.members}
 
     def commit(self) -> Commit | None:
         """The newest commit."""
-        newest = max(self._commit_paths(), key=_order, default=None)
-        return None if newest is None else self._decoded(newest)
+        newest = max(self._commit_paths(), key=order_of, default=None)
+        return None if newest is None else read_commit(newest)
 
     def _commit_paths(self) -> list[Path]:
         return list((self.folder / "commits").glob("[0-9]*-*.json"))
@@ -121,21 +125,13 @@ class ServerState:
     def commit_of(self, order: tuple[int, int]) -> Commit | None:
         """An earlier commit."""
         path = self._commit_path(order)
-        return self._decoded(path) if path.exists() else None
+        return read_commit(path) if path.exists() else None
 
     def save_commit(self, commit: Commit) -> None:
         durable.write_file(self._commit_path(commit.order), commit.record, "server.commit")
 
     def _commit_path(self, order: tuple[int, int]) -> Path:
-        number, serial = order
-        return self.folder / "commits" / f"{number:05d}-{serial:05d}.json"
-
-    @staticmethod
-    def _decoded(path: Path) -> Commit:
-        try:
-            return Commit.decode(path.read_bytes())
-        except (OSError, Refusal) as error:
-            raise FederationError(f"{path} is damaged: {error}") from None
+        return self.folder / "commits" / commit_name(order)
 
     def checkpoint(self, training: str) -> Checkpoint | None:
         """The state of a training after its last finished round."""
@@ -159,8 +155,3 @@ class ServerState:
             if saved is not None and where(saved):
                 return saved
         return None
-
-
-def _order(path: Path) -> tuple[int, int]:
-    number, serial = path.stem.split("-")
-    return int(number), int(serial)

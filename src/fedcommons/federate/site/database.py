@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import sqlite3
 import weakref
@@ -14,7 +13,8 @@ from typing import Any
 from fedcommons import shown
 from fedcommons.errors import StoreError
 from fedcommons.federate.protocol import durable, keys
-from fedcommons.federate.site import store_format
+from fedcommons.federate.site import store_format, store_upgrades
+from fedcommons.federate.site.store_format import row_digest
 
 logger = shown.logger(__name__)
 
@@ -67,7 +67,7 @@ class Database:
             self._create(create)
         if self.run("PRAGMA application_id") != [(store_format.APPLICATION,)]:
             raise StoreError(f"{self.path} was not made by fedcommons")
-        store_format.check_version(self.folder, self.version)
+        store_upgrades.check_version(self.folder, self.version)
         for setting in SETTINGS:
             self.run(f"PRAGMA {setting}")
 
@@ -166,13 +166,3 @@ class Database:
         verdict = self.run(f"PRAGMA {pragma}")
         if verdict != [("ok",)]:
             raise StoreError(f"store {self.folder} is damaged: {verdict[0][0]}")
-
-
-def row_digest(*fields: Any) -> bytes:
-    """One digest of several values; other values, or the same ones divided otherwise, differ."""
-    whole = hashlib.sha256()
-    for value in fields:
-        content = value if isinstance(value, bytes) else repr(value).encode()
-        whole.update(f"{type(value).__name__} {len(content)} ".encode())
-        whole.update(content)
-    return whole.digest()

@@ -45,15 +45,18 @@ class Epochs:
         return {digest for n, digest, _ in self._all() if n > number}
 
     def enter(self, number: int, record: bytes, peers: Mapping[str, str]) -> None:
-        """Take part in an epoch, and remember the keys of its sites."""
-        with self.database.writing("store.epoch"):
-            self.database.put("epochs", number, hashlib.sha256(record).digest(), record)
-            self._keyring.trust(peers)
+        """Take part in an epoch, and remember the keys of its sites, inside a transaction."""
+        self.database.put("epochs", number, hashlib.sha256(record).digest(), record)
+        self._keyring.trust(peers)
 
     def note_committed(self, number: int, digest: bytes) -> None:
         """Remember the epoch of a commit that the site had no part in, inside a transaction."""
         if number > self.highest()[0]:
             self.database.put("epochs", number, digest, b"")
+
+    def forget_after(self, number: int) -> None:
+        """Forget the epochs after this one, which somebody invented, inside a transaction."""
+        self.database.run("DELETE FROM epochs WHERE number > ?", (number,))
 
     def _all(self) -> list[tuple[int, bytes, bytes]]:
         """(number, digest, record) of each."""

@@ -6,6 +6,7 @@ Nothing here knows of Flower: records and bytes go in and out. Whatever is not r
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -13,16 +14,25 @@ import numpy as np
 from fedcommons import shown
 from fedcommons.federate.protocol import chunks
 from fedcommons.federate.protocol.example_schema import misfit
+from fedcommons.federate.protocol.joint_draw import VALUE, promise, repeatable_value
 from fedcommons.federate.protocol.packing import SharedExamples
 from fedcommons.federate.protocol.receipts import Receipt, n_assigned, receipt_content
-from fedcommons.federate.protocol.records import Epoch, Offer, SignedOffer
+from fedcommons.federate.protocol.records import MOST_AHEAD, Epoch, Offer, SignedOffer
 from fedcommons.federate.protocol.refusals import (
+    DrawRefused,
     EnvelopeRefused,
     EpochRefused,
     LayoutRefused,
     Refusal,
 )
 from fedcommons.federate.site.decoded import decoded_commit, decoded_epoch
+from fedcommons.federate.site.given import (
+    check_approved,
+    check_draws,
+    check_roster,
+    check_spread,
+)
+from fedcommons.federate.site.manifests import Manifest
 from fedcommons.federate.site.participant import Participant
 
 logger = shown.logger(__name__)
@@ -35,12 +45,20 @@ class Exchange:
         self.site, self._store, self._rows = site, site.store, site.rows
 
     def offer(
-        self, federation: str, *, node_id: int, run_id: int, with_key: bool, committed: bytes = b""
+        self,
+        federation: str,
+        *,
+        node_id: int,
+        run_id: int,
+        with_key: bool,
+        committed: bytes = b"",
+        seed: int | None = None,
     ) -> SignedOffer:
         """Say who this is and how much it has; with a fresh key if an exchange may follow.
 
         `committed` is the record of the server's commit. If it lists withdrawals that this store
-        does not know, the offer is refused: numbering the rows anew would bring them back.
+        does not know, the offer is refused: numbering the rows anew would bring them back. By the
+        `seed` a simulated site finds its part of the draw; a real one makes it up.
         """
         self.site.check_federation(federation)
         self.site.check_taking_part()
@@ -51,7 +69,9 @@ class Exchange:
             names = [identity.name for identity in self._store.keyring.identities]
             self._store.withdrawals.check_all_remembered(own, committed, names)
             self._rows.number()
-        manifest = self._rows.newest()
+        manifest, value = self._rows.newest(), secrets.token_bytes(VALUE)
+        if self.site.is_simulated and seed is not None:
+            value = repeatable_value(seed, self.site.name)
         # A new exchange is made under the newest key, and what was begun is gone on with.
         identity = self._store.identity if with_key else self.site.begun_as
         return Offer(
@@ -60,7 +80,8 @@ class Exchange:
             identity=identity.name,
             node_id=node_id,
             run_id=run_id,
-            key=self._store.keyring.fresh_key().hex() if with_key else "",
+            key=self._store.keyring.fresh_key(value).hex() if with_key else "",
+            promise=promise(identity.name, value) if with_key else "",
             n_examples=len(manifest.rows),
             n_shareable=len(manifest.share_rows),
             row_bytes=self.site.data.form.row_bytes,
@@ -71,30 +92,67 @@ class Exchange:
             commit=self._store.commit_record()[0].hex(),
         ).signed(identity)
 
+    def reveal(self, record: bytes) -> bytes:
+        """The value that this site promised for the draw, once it knows who takes part in it.
+
+        It is for this proposal alone: nobody can draw among others, or with another d, with it.
+        """
+        proposal = decoded_epoch(record)
+        if proposal.values:
+            raise DrawRefused("the draw is over")
+        me, _ = self._checked(proposal)
+        key = bytes.fromhex(proposal.sites[me].key)
+        with self._store.database.writing("store.drawn"):
+            if not self._store.keyring.revealed_for(key):
+                if proposal.number <= self._store.epochs.highest()[0]:
+                    raise EpochRefused("the site has seen an epoch of this number")
+                check_approved(self.site.policy, self._store.given, proposal.number)
+                check_draws(self.site.policy, self._store.given)
+                self._store.given.note_draw()
+            return self._store.keyring.reveal(key, proposal.digest)
+
     def _enter(self, record: bytes) -> Epoch:
         """Check the record of an epoch and take part in it."""
         epoch = decoded_epoch(record)
+        me, manifest = self._checked(epoch)
+        mine, (number, digest) = epoch.sites[me], self._store.epochs.highest()
+        if epoch.number == number and epoch.digest != digest:
+            raise EpochRefused("the site has seen another epoch of this number")
+        revealed = self._store.keyring.revealed_for(bytes.fromhex(mine.key))
+        if not epoch.values or revealed != epoch.proposal.digest:
+            raise DrawRefused("the epoch is not the one that this site revealed its value for")
+        if epoch.number > number:
+            peers = {site.site: site.identity for site in epoch.sites if site is not mine}
+            prints = manifest.fingerprints[manifest.share_rows]
+            check_approved(self.site.policy, self._store.given, epoch.number)
+            check_spread(self.site.policy, self._store.given, epoch, me, prints)
+            self._store.enter(epoch, me, peers, prints)
+        return epoch
+
+    def _checked(self, epoch: Epoch) -> tuple[int, Manifest]:
+        """This site's place in an epoch or a proposal, and how it numbered its rows for it.
+
+        Refused unless this site may exchange with these sites, now.
+        """
         self.site.check_taking_part()
         self.site.check_federation(epoch.federation)
         peers = {site.site: site.identity for site in epoch.sites}
         self.site.check_peers(peers, taking_part=True, epoch=epoch.digest)
-        mine = epoch.sites[epoch.index(self.site.identity_in(epoch.sites).name)]
-        number, digest = self._store.epochs.highest()
+        me = epoch.index(self.site.identity_in(epoch.sites).name)
+        mine, number = epoch.sites[me], self._store.epochs.highest()[0]
         committed = self._store.commit_record()[1]
-        if epoch.number < number or (epoch.number == number and epoch.digest != digest):
-            raise EpochRefused("the site has seen a later epoch, or another one of this number")
+        if not number <= epoch.number <= number + MOST_AHEAD:
+            raise EpochRefused("the site has seen a later epoch, or one that is far earlier")
         if committed and decoded_commit(committed).number >= epoch.number:
             raise EpochRefused("the site is under a commit of this epoch or a later one")
-        self._rows.checked(bytes.fromhex(mine.manifest))
+        check_roster(self.site.policy, epoch)
+        manifest = self._rows.checked(bytes.fromhex(mine.manifest))
         for site in epoch.sites:
             if why := misfit(site, self.site.data.layout, self.site.data.columns):
                 raise LayoutRefused(f"site {site.site}: {why}")
         if self._store.keyring.private_key(bytes.fromhex(mine.key)) is None:
             raise EpochRefused("the site never offered this key, or destroyed it")
-        if epoch.number > number:
-            peers = {site.site: site.identity for site in epoch.sites if site is not mine}
-            self._store.epochs.enter(epoch.number, epoch.record, peers)
-        return epoch
+        return me, manifest
 
     def send(
         self, record: bytes, recipients: Sequence[int], chunk: int

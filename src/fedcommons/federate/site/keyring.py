@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from fedcommons.errors import StoreError
 from fedcommons.federate.protocol import keys
+from fedcommons.federate.protocol.refusals import DrawRefused
 from fedcommons.federate.site.database import Database
 
 MOST_KEYS = 8  # kept for epochs that may still begin
@@ -50,19 +51,39 @@ class Keyring:
             n = len(self.identities)
             self._database.set(f"identity {n + 1}", keys.Identity.create().private)
 
+    @property
+    def batch_secret(self) -> bytes:
+        """What the order of this site's batches is mixed with."""
+        return self.identities[0].secret("batches")
+
     # Epoch keys
 
-    def fresh_key(self) -> bytes:
-        """Make a key for the next epoch; its public half."""
+    def fresh_key(self, value: bytes = b"") -> bytes:
+        """Make a key for the next epoch, to be drawn with this value too; its public half."""
         public, private = keys.fresh_epoch_key()
         with self._database.writing("store.key"):
             ((last,),) = self._database.run("SELECT COALESCE(MAX(id), 0) FROM epoch_keys")
-            self._database.put("epoch_keys", last + 1, public, private)
+            self._database.put("epoch_keys", last + 1, public, private, value, b"")
             self._database.run("DELETE FROM epoch_keys WHERE id <= ?", (last + 1 - MOST_KEYS,))
         return public
 
     def private_key(self, public: bytes) -> bytes | None:
         return {row[1]: row[2] for row in self._database.rows("epoch_keys")}.get(public)
+
+    def revealed_for(self, public: bytes) -> bytes | None:
+        """The digest of the proposal for which the key's value was revealed; None if no such key.
+
+        It is empty if the value was not revealed.
+        """
+        return {row[1]: row[4] for row in self._database.rows("epoch_keys")}.get(public)
+
+    def reveal(self, public: bytes, proposal: bytes) -> bytes:
+        """The value that was promised with a key, for this proposal alone, inside a transaction."""
+        for number, key, private, value, known in self._database.rows("epoch_keys"):
+            if key == public and known in (b"", proposal):
+                self._database.put("epoch_keys", number, key, private, value, proposal)
+                return bytes(value)
+        raise DrawRefused("the value that was promised with this key is for another draw")
 
     def destroy(self, publics: Iterable[bytes]) -> None:
         """Destroy these epoch keys, inside a transaction."""

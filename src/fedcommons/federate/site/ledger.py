@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedcommons.errors import StoreError
-from fedcommons.federate.site.database import Database, row_digest
+from fedcommons.federate.site.database import Database
+from fedcommons.federate.site.store_format import row_digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +16,7 @@ class LedgerEntry:
     """One thing that happened to examples.
 
     The event is one of: sent, received, receipt (signed by the peer), receipt given, commit,
-    withdrawn, deleted.
+    withdrawn, deleted, approved (an exchange, by the operator), recovery (to a commit, likewise).
     """
 
     entry: int

@@ -15,6 +15,7 @@ from fedcommons.federate.protocol.refusals import (
 from fedcommons.federate.site.decoded import decoded_commit, decoded_epoch
 from fedcommons.federate.site.numbering import NumberedRows
 from fedcommons.federate.site.own_data import SiteData
+from fedcommons.federate.site.policy import SIMULATED, Policy
 from fedcommons.federate.site.store import Store
 
 
@@ -24,6 +25,7 @@ class Participant:
     `peers` maps the name of each site to its public key. With None, the key under which a name is
     first seen is trusted, and from then on no other. `replaced` maps keys that were replaced to the
     names of their sites: they are good for what was begun under them, and for nothing else.
+    `policy` is what the site's operator allows.
     """
 
     def __init__(
@@ -32,15 +34,21 @@ class Participant:
         data: SiteData,
         name: str,
         peers: Mapping[str, str] | None,
+        policy: Policy,
         replaced: Mapping[str, str] | None = None,
     ) -> None:
         self.store, self.data, self.name, self.peers = store, data, name, peers
-        self._replaced = replaced or {}
+        self.policy, self._replaced = policy, replaced or {}
         self.rows = NumberedRows(store, data)
 
     @property
     def identity_name(self) -> str:
         return self.store.identity.name
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether nobody operates this site: what chance decides can be repeated by the seed."""
+        return self.policy is SIMULATED
 
     def identity_in(self, roster: Iterable[OnRoster]) -> Identity:
         """The identity under which this site is listed; if it is not, the one that it has now."""

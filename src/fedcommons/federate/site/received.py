@@ -9,8 +9,9 @@ from typing import Any
 from fedcommons.errors import StoreError
 from fedcommons.federate.protocol import packing
 from fedcommons.federate.protocol.packing import SharedExamples
-from fedcommons.federate.site.database import Database, row_digest
+from fedcommons.federate.site.database import Database
 from fedcommons.federate.site.ledger import Ledger
+from fedcommons.federate.site.store_format import row_digest
 
 CHUNK = "epoch = ? AND sender = ? AND chunk = ?"
 

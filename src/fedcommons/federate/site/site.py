@@ -16,16 +16,23 @@ from fedcommons.checks import IntArray
 from fedcommons.errors import StoreError
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.packing import SharedExamples
-from fedcommons.federate.protocol.receipts import Receipt, n_assigned
+from fedcommons.federate.protocol.receipts import Receipt
 from fedcommons.federate.protocol.records import LARGEST
 from fedcommons.federate.protocol.refusals import CommitRefused, CommitUnknown, Refusal
 from fedcommons.federate.protocol.withdrawals import Withdrawn
 from fedcommons.federate.site.decoded import decoded_commit, decoded_epoch
 from fedcommons.federate.site.exchange import Exchange
+from fedcommons.federate.site.following import (
+    Proof,
+    check_deliveries,
+    check_follows,
+    check_still_here,
+)
 from fedcommons.federate.site.holdings import Holdings, holdings_of
 from fedcommons.federate.site.manifests import Manifest
 from fedcommons.federate.site.own_data import SiteData
 from fedcommons.federate.site.participant import Participant
+from fedcommons.federate.site.policy import Policy
 from fedcommons.federate.site.store import Store
 from fedcommons.federate.site.withdrawals import senders_who_withdrew
 
@@ -39,19 +46,23 @@ class Site(Participant):
         data: SiteData,
         name: str,
         peers: Mapping[str, str] | None,
+        policy: Policy,
         replaced: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(store, data, name, peers, replaced)
+        super().__init__(store, data, name, peers, policy, replaced)
         self._holdings: tuple[bytes, Holdings] | None = None
 
     @property
     def exchange(self) -> Exchange:
         return Exchange(self)
 
-    def apply_commit(self, record: bytes, *, given_up: int = 0) -> Commit:
+    def apply_commit(
+        self, record: bytes, *, given_up: int = 0, proof: Proof | None = None
+    ) -> Commit:
         """Go under a commit, or stay under it; refuse one that cannot follow the current one.
 
-        The server has given up all exchanges after it, up to the epoch `given_up`.
+        The server has given up all exchanges after it, up to the epoch `given_up`. The `proof`
+        shows that what it says of this site's deliveries happened.
         """
         self.check_taking_part()
         commit = decoded_commit(record)
@@ -63,9 +74,13 @@ class Site(Participant):
             present = {m.site: m.identity for m in commit.members_present}
             epoch = bytes.fromhex(commit.epoch)
             self.check_peers(present, taking_part=me is not None, epoch=epoch)
-            self._check_follows(commit, current)
-            if me is not None:
-                self._check_received(commit, me, current)
+            if self.store.recovery.is_to(commit):  # the operator says that it is the right one
+                if me is not None:
+                    check_still_here(self.store, commit, me)
+            else:
+                check_follows(self.store, commit, current)
+                if me is not None:
+                    check_deliveries(self.store, commit, me, current, proof or Proof())
             # Before this site's own data are checked: what others withdrew must go in any case.
             withdrew = senders_who_withdrew(commit, current)
             self.store.apply(commit, me, withdrew | self._later_keys(withdrew, commit))
@@ -107,37 +122,6 @@ class Site(Participant):
             for offer in decoded_epoch(record).sites
             if offer.site in names
         }
-
-    def _check_follows(self, commit: Commit, current: Commit | None) -> None:
-        """Refuse a commit that contradicts what this site knows, or is not new."""
-        if current and commit.order <= current.order:
-            raise CommitRefused("the commit is not newer than the one that the site is under")
-        if current and commit.epoch == current.epoch:
-            if not commit.may_follow(current):
-                raise CommitRefused("the commit brings back what an earlier one removed")
-            return
-        number, digest = self.store.epochs.highest()
-        if commit.number < number:
-            raise CommitRefused("the commit is of an epoch before the one the site took part in")
-        if commit.number == number and bytes.fromhex(commit.epoch) != digest:
-            raise CommitRefused("the commit is of another epoch than the one the site took part in")
-        epoch = self.store.epochs.record(bytes.fromhex(commit.epoch))
-        if epoch and Commit.of(decoded_epoch(epoch), ()).facts != commit.facts:
-            raise CommitRefused("the commit contradicts the record of its epoch")
-
-    def _check_received(self, commit: Commit, me: int, current: Commit | None) -> None:
-        """Refuse a commit that gives this site examples it has not received."""
-        same_epoch = current is not None and current.epoch == commit.epoch
-        for sender, recipient in commit.pairs:
-            if recipient != me:
-                continue
-            gone = current.withdrawn[sender] if same_epoch and current else ()
-            was_mine = commit.draw.recipients_of(sender, np.array(gone, np.int64)) == me
-            here = self.store.received.n_examples(
-                bytes.fromhex(commit.epoch), commit.members[sender].identity
-            )
-            if here != n_assigned(commit.draw, sender, me) - int(was_mine.sum()):
-                raise CommitRefused("the site does not have all that the commit gives it")
 
     def note_receipts(self, commit: Commit, receipts: Sequence[Receipt]) -> None:
         """Keep the validly signed receipts for what this site sent; ignore others."""

@@ -9,6 +9,7 @@ import numpy as np
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.site import labels, standardisation
 from fedcommons.federate.site.own_data import SiteData
+from fedcommons.federate.site.policy import read_policy
 from fedcommons.federate.site.store import Store
 
 
@@ -30,6 +31,11 @@ def status_of(store: Store) -> dict[str, Any]:
         "own_examples": int(live.sum()) if manifest else None,
         "own_shareable": int((live & manifest.shareable).sum()) if manifest else None,
         "withdrawn": ("everything" if withdrawals.everything else len(withdrawals.fingerprints())),
+        "exchanges": store.given.n_exchanges,
+        "approved": ", ".join(str(n or "the next") for n in store.given.approved) or None,
+        "digest": store.commit_record()[0].hex() or None,
+        "recovers_to": store.recovery.to or None,
+        "policy": read_policy(store.folder).listed,
         "held_from_others": {names.get(s, s[:16]): n for s, n in store.received.counts()},
     }
 

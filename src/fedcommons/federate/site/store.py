@@ -7,19 +7,26 @@ damage is noticed. What is deleted is overwritten.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
 
 from fedcommons.federate.protocol import durable, keys
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.packing import SharedExamples
+from fedcommons.federate.protocol.records import Epoch
 from fedcommons.federate.site import store_upgrade
 from fedcommons.federate.site.database import Database
 from fedcommons.federate.site.epochs import Epochs
+from fedcommons.federate.site.given import Given
 from fedcommons.federate.site.keyring import Keyring
 from fedcommons.federate.site.ledger import Ledger
 from fedcommons.federate.site.manifests import Manifests
+from fedcommons.federate.site.questions import Questions
 from fedcommons.federate.site.received import ReceivedChunks
+from fedcommons.federate.site.recovery import Recovery
 from fedcommons.federate.site.store_format import SEALED, SMALL
 from fedcommons.federate.site.withdrawals import Withdrawals, delete_what_left
 
@@ -35,6 +42,9 @@ class Store:
         self.keyring = Keyring(self.database)
         self.epochs = Epochs(self.database, self.keyring)
         self.manifests = Manifests(self.database)
+        self.questions = Questions(self.database)
+        self.given = Given(self.database, self.ledger)
+        self.recovery = Recovery(self.database, self.ledger)
         self.received = ReceivedChunks(self.database, self.ledger)
         self.withdrawals = Withdrawals(
             self.database, self.ledger, self.keyring, self.epochs, self.manifests, self.received
@@ -81,6 +91,17 @@ class Store:
                 self.database.set("federation", federation.encode())
 
     # What an exchange brings
+
+    def enter(
+        self, epoch: Epoch, me: int, peers: Mapping[str, str], fingerprints: npt.NDArray[np.uint8]
+    ) -> None:
+        """Take part in an epoch, and remember the keys of its sites and who gets what of this one.
+
+        `fingerprints` are those of the site's share numbers, in order.
+        """
+        with self.database.writing("store.epoch"):
+            self.epochs.enter(epoch.number, epoch.record, peers)
+            self.given.note(epoch, me, fingerprints)
 
     def receive(
         self,
@@ -132,6 +153,9 @@ class Store:
         withdrew something since the last commit.
         """
         with self.database.writing("store.commit"):
+            if self.recovery.is_to(commit):
+                self.epochs.forget_after(commit.number)
+                self.recovery.end()
             unfinished = self.epochs.after(commit.number)
             deleted = delete_what_left(
                 self.received, commit, me, unfinished=unfinished, withdrew=withdrew

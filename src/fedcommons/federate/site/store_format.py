@@ -1,32 +1,17 @@
-"""The format of a store on disk: its tables, its version, and upgrades from earlier ones."""
+"""The format of a store on disk: its tables and its version.
+
+To change the format: change `SCHEMA`, raise `VERSION` by one, and add an entry to
+`store_upgrades.UPGRADES`.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from fedcommons.errors import StoreError
-
 APPLICATION = 0x46434F4D  # "FCOM": how SQLite knows a store of fedcommons from other databases
-VERSION = 3
-
-Run = Callable[..., list[tuple[Any, ...]]]
-"""Runs one SQL statement with its values and returns all rows."""
-
-
-def _with_any_labels(_run: Run) -> None:
-    """2 -> 3: what is received may have labels of any kind; what is here stays as it is."""
-
-
-UPGRADES: dict[int, Callable[[Run], object]] = {2: _with_any_labels}
-"""For each earlier version n, what turns a store of version n into one of version n + 1.
-
-To change the format: change `SCHEMA`, raise `VERSION` by one, and add an entry here under the
-version before. An upgrade runs inside one transaction. Rows of the tables in `SEALED` end with
-`row_digest(table, *fields)`, which an upgrade must compute anew for every row that it changes.
-"""
+VERSION = 4
 
 SCHEMA = """
 CREATE TABLE about (name TEXT PRIMARY KEY, value BLOB NOT NULL, seal BLOB NOT NULL) WITHOUT ROWID;
@@ -39,10 +24,15 @@ CREATE TABLE manifest (
     seal BLOB NOT NULL
 );
 CREATE TABLE epoch_keys (
-    id INTEGER PRIMARY KEY, public BLOB NOT NULL, private BLOB NOT NULL, seal BLOB NOT NULL
+    id INTEGER PRIMARY KEY, public BLOB NOT NULL, private BLOB NOT NULL, value BLOB NOT NULL,
+    proposal BLOB NOT NULL, seal BLOB NOT NULL
 );
 CREATE TABLE epochs (
     number INTEGER PRIMARY KEY, digest BLOB NOT NULL, record BLOB NOT NULL, seal BLOB NOT NULL
+);
+CREATE TABLE given (
+    epoch INTEGER PRIMARY KEY, sites TEXT NOT NULL, places BLOB NOT NULL,
+    fingerprints BLOB NOT NULL, seal BLOB NOT NULL
 );
 CREATE TABLE received (
     epoch BLOB NOT NULL, sender TEXT NOT NULL, chunk INTEGER NOT NULL, n INTEGER NOT NULL,
@@ -70,23 +60,8 @@ CREATE TRIGGER no_replace BEFORE INSERT ON ledger
     WHEN NEW.entry <= (SELECT MAX(entry) FROM ledger)
     BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
 """
-SEALED = ("about", "peers", "manifest", "epoch_keys", "epochs", "commits", "withdrawals")
+SEALED = ("about", "peers", "manifest", "epoch_keys", "epochs", "given", "commits", "withdrawals")
 SMALL = (*SEALED, "ledger")  # all but what was received, which may be large
-
-
-def check_version(folder: Path, version: int) -> None:
-    """Refuse a store that this fedcommons can neither use nor upgrade."""
-    if version > VERSION:
-        raise StoreError(
-            f"store {folder} has format version {version}, but this fedcommons only knows versions "
-            f"up to {VERSION}: a later fedcommons wrote it, so install that one or a newer one"
-        )
-    if any(n not in UPGRADES for n in range(version, VERSION)):
-        raise StoreError(
-            f"store {folder} has format version {version}, which this fedcommons cannot upgrade to "
-            f"version {VERSION}: open it once with an earlier fedcommons that can, or begin with a "
-            "new store"
-        )
 
 
 def schema_statements() -> list[str]:
@@ -98,3 +73,16 @@ def schema_statements() -> list[str]:
             found.append(part)
             part = ""
     return found
+
+
+def row_digest(*fields: Any) -> bytes:
+    """One digest of several values; other values, or the same ones divided otherwise, differ.
+
+    Rows of the tables in `SEALED` end with that of the table's name and their fields.
+    """
+    whole = hashlib.sha256()
+    for value in fields:
+        content = value if isinstance(value, bytes) else repr(value).encode()
+        whole.update(f"{type(value).__name__} {len(content)} ".encode())
+        whole.update(content)
+    return whole.digest()

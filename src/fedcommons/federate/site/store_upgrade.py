@@ -11,7 +11,7 @@ from pathlib import Path
 from fedcommons import shown
 from fedcommons.errors import StoreError
 from fedcommons.federate.protocol import durable
-from fedcommons.federate.site import store_format
+from fedcommons.federate.site import store_format, store_upgrades
 from fedcommons.federate.site.database import FILE, Database
 
 logger = shown.logger(__name__)
@@ -30,7 +30,7 @@ def upgrade(database: Database) -> None:
             with database.writing("store.upgraded"):
                 if database.version == version:  # else another process was faster
                     _make_backup(database, version)
-                    store_format.UPGRADES[version](database.run)
+                    store_upgrades.UPGRADES[version](database.run)
                     database.run(f"PRAGMA user_version = {version + 1}")
         except Exception as error:
             raise StoreError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -23,6 +24,8 @@ from fedcommons.federate.protocol.refusals import (
 )
 from fedcommons.federate.site.labels import class_names
 from fedcommons.federate.site.own_data import SiteData
+from fedcommons.federate.site.questions import check_measured
+from fedcommons.federate.site.reviewed_apps import check_app
 from fedcommons.federate.site.site import Site
 from fedcommons.federate.site.store import Store
 from fedcommons.federate.transport import messages, mods, own_statistics
@@ -36,6 +39,7 @@ from fedcommons.federate.transport.flower_internals import (
 from fedcommons.federate.transport.node_config import (
     data_from_node_config,
     peers_from_node_config,
+    policy_of,
     site_name,
     store_folder,
     tells_means,
@@ -79,10 +83,12 @@ def attach(
             )
         data = partial(data_from_node_config, classes=names)
     mods.check_outside(app_mods(app))
-    client = SiteClient(app, data, n_classes, shareable)
+    module = sys._getframe(1).f_code.co_filename
+    client = SiteClient(app, data, n_classes, shareable, module=module)
     with without_app_mods(app):  # those are for the app's own functions
         for message_type, handler in (
             (messages.OFFER, client.offer),
+            (messages.DRAW, client.draw),
             (messages.SEND, client.send),
             (messages.RECEIVE, client.receive),
         ):
@@ -139,10 +145,13 @@ class SiteClient:
         data: Callable[..., Any] | None,
         n_classes: int | None,
         shareable: Shareable | None = None,
+        *,
+        module: str,
     ) -> None:
         self._app: ClientApp | None = app
         self._known_mods: dict[str, list[Callable[..., Any]] | None] = {}
         self._load, self._n_classes = data or data_from_node_config, n_classes
+        self._module = module  # the file of the client app
         self._shareable = shareable
         self._open: dict[tuple[int, str], Site] = {}
         self._requests: dict[Path, SiteRequests] = {}
@@ -164,6 +173,8 @@ class SiteClient:
         folder = store_folder(context)
         known = (os.getpid(), str(folder))  # a forked child opens its own
         if known not in self._open:
+            policy = policy_of(context)
+            check_app(policy, self._module)
             store = Store(folder, create=True)
             name = site_name(context, store.keyring.identities[0].name)
             pinned = peers_from_node_config(context)
@@ -174,11 +185,8 @@ class SiteClient:
                 data = site_data(self._load, context, self._shareable)
             if self._n_classes is not None:
                 data = replace(data, n_classes=self._n_classes)
-            self._open[known] = (
-                Site(store, data, name, pinned.keys, pinned.replaced)
-                if pinned
-                else Site(store, data, name, None)
-            )
+            keys, replaced = (pinned.keys, pinned.replaced) if pinned else (None, None)
+            self._open[known] = Site(store, data, name, keys, policy, replaced)
         return self._open[known]
 
     def close(self) -> None:
@@ -272,6 +280,9 @@ class SiteClient:
         )
         return _message(reply, message)
 
+    def draw(self, message: Message, context: Context) -> Message:
+        return _message(self._requests_of(context).draw(messages.fields(message)), message)
+
     def send(self, message: Message, context: Context) -> Message:
         reply = self._requests_of(context).send(messages.fields(message))
         record = messages.bytes_record(reply.envelopes)
@@ -313,7 +324,8 @@ class SiteClient:
         mods.check_question(inside, str(fields.get("task", "")), messages.config(content))
         if fields.get("round") == 1:
             own_statistics.forget(context.state)
-        reply = self._requests_of(context).answer(fields, arrays_of(given), train)
+        config = content.get("config")
+        reply = self._requests_of(context).answer(fields, arrays_of(given), train, config=config)
         if reply.answer is None:
             return _message(reply, message)
         records: dict[str, Any] = {"answer": record_of(reply.answer)}
@@ -334,6 +346,7 @@ class SiteClient:
             del self._scales[context.node_id]
         if not measured:
             raise NothingMeasured("the evaluate function must return a MetricRecord")
+        check_measured(self.site(context).policy, measured.get("num-examples"))
         return _message(reply, message, **{messages.METRICS: MetricRecord(measured)})
 
     def _mods_inside(self) -> list[Callable[..., Any]]:

@@ -28,6 +28,7 @@ from fedcommons.federate.transport.flower_internals import FLOWER_LOGGER
 
 TYPES: Mapping[Kind, str] = {
     "offer": messages.OFFER,
+    "draw": messages.DRAW,
     "send": messages.SEND,
     "receive": messages.RECEIVE,
     "train": messages.TRAIN,

@@ -11,7 +11,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 FIELDS = "fedcommons"
 ENVELOPES = "envelopes"
 METRICS = "metrics"
-OFFER, SEND, RECEIVE = "query.fc_offer", "query.fc_send", "query.fc_receive"
+OFFER, DRAW, SEND, RECEIVE = "query.fc_offer", "query.fc_draw", "query.fc_send", "query.fc_receive"
 TRAIN, EVALUATE = "train", "evaluate"
 
 

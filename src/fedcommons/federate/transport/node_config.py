@@ -19,6 +19,7 @@ from fedcommons.federate.protocol.refusals import PeersNotPinned
 from fedcommons.federate.site.data_files import load_site_data
 from fedcommons.federate.site.own_data import SiteData
 from fedcommons.federate.site.peers_file import PinnedKeys, read_peers
+from fedcommons.federate.site.policy import SIMULATED, Policy, read_policy
 from fedcommons.federate.site.spool import SPOOL
 from fedcommons.federate.transport import simulation
 
@@ -53,6 +54,13 @@ def peers_from_node_config(context: Context) -> PinnedKeys | None:
     if not isinstance(source, str):
         raise PeersNotPinned(f"node config: peers must be a file of pinned keys or {FIRST_USE!r}")
     return read_peers(Path(source))
+
+
+def policy_of(context: Context) -> Policy:
+    """The policy in the store's folder; without one, the safe one, or in a simulation none."""
+    return read_policy(
+        store_folder(context), SIMULATED if simulation.is_in_simulation(context) else None
+    )
 
 
 def data_from_node_config(context: Context, *, classes: Sequence[str] | None = None) -> SiteData:

@@ -55,6 +55,11 @@ def is_simulated(context: Context) -> bool:
     )
 
 
+def is_in_simulation(context: Context) -> bool:
+    """Whether this node has no operator: all sites are in one process, whatever they are told."""
+    return _in_this_process.get() or is_simulated(context)
+
+
 def _is_actor_of_ray() -> bool:
     ray: Any = sys.modules.get("ray")  # imported by Flower where it simulates
     return bool(ray and ray.is_initialized() and ray.get_runtime_context().get_actor_id())

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcommons.coding import CODES
-from fedcommons.federate.protocol import agreement, scale_fields, versions
+from fedcommons.federate.protocol import agreement, scale_fields, statements, versions
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.farewells import farewell
 from fedcommons.federate.protocol.model_schema import NamedArrays, digest_of
@@ -18,13 +18,16 @@ from fedcommons.federate.protocol.receipts import Receipt
 from fedcommons.federate.protocol.records import SignedOffer
 from fedcommons.federate.protocol.refusals import MeansWithheld, ModelChanged
 from fedcommons.federate.protocol.rotations import Rotations
-from fedcommons.federate.site import standardisation
+from fedcommons.federate.protocol.statements import is_under
+from fedcommons.federate.site import questions, standardisation
+from fedcommons.federate.site.batch_order import batch_order
+from fedcommons.federate.site.decoded import decoded_commit
+from fedcommons.federate.site.following import Proof
 from fedcommons.federate.site.site import Site
 from fedcommons.federate.transport import agreement_answer, coded_answer
 from fedcommons.federate.transport.coded_answer import Train
 from fedcommons.federate.transport.weighted_examples import WeightedExamples
 from fedcommons.scaling import Scale
-from fedcommons.streams import stream
 
 Fields = Mapping[str, Any]
 
@@ -74,6 +77,7 @@ class SiteRequests:
             with_key=bool(request["with-key"])
             and not (digest and bool(request.get("unless-committed"))),
             committed=request["committed"],
+            seed=request.get("seed"),
         )
         return SiteReply(
             {
@@ -81,6 +85,7 @@ class SiteRequests:
                 "offer": signed.content,
                 "signature": signed.signature,
                 "commit": b"" if digest == request.get("known", b"") else record,
+                "answered": store.questions.last,
                 **self._rotations(signed),
             }
         )
@@ -95,6 +100,11 @@ class SiteRequests:
             return {}
         signature = own[-1].sign("successor", offer.content)
         return {"rotations": Rotations.of(own).encode(), "successor-signature": signature}
+
+    def draw(self, request: Fields) -> SiteReply:
+        """Reveal this site's part of the draw."""
+        versions.check_request(request)
+        return SiteReply({"value": self.site.exchange.reveal(request["epoch"])})
 
     def send(self, request: Fields) -> SiteReply:
         versions.check_request(request)
@@ -119,19 +129,30 @@ class SiteRequests:
             }
         )
 
-    def answer(self, request: Fields, model: NamedArrays, train: Train) -> SiteReply:
-        """Apply the commit, let the app train on what it gives this site, code the answer."""
+    def answer(
+        self, request: Fields, model: NamedArrays, train: Train, *, config: Fields | None = None
+    ) -> SiteReply:
+        """Apply the commit, let the app train on what it gives this site, code the answer.
+
+        `config` is what the server tells the app's training function.
+        """
         versions.check_request(request)
         site = self.site
         _check_model(request, model)
         record = request["commit"] or site.record_of(request.get("digest", b""))
-        commit = site.apply_commit(record, given_up=int(request["given-up"]))
-        if request.get("receipt-recipients"):
-            own = site.identity_in(commit.members).name
-            site.note_receipts(commit, _receipts(own, request))
+        own = site.identity_in(decoded_commit(record).members)
+        receipts = _receipts(own.name, request) if request.get("receipt-recipients") else []
+        proof = Proof(receipts, list(request.get("receipt-path", ())))
+        commit = site.apply_commit(record, given_up=int(request["given-up"]), proof=proof)
+        if receipts:
+            site.note_receipts(commit, receipts)
         me = site.place(commit)
         withdrawn = site.withdrawn_since(commit)
-        fields: dict[str, Any] = {"digest": commit.digest, "round": int(request["round"])}
+        fields: dict[str, Any] = {
+            "digest": commit.digest,
+            "round": int(request["round"]),
+            "statement": statements.sign(own, commit),
+        }
         if request.get("newcomers"):
             newcomers = dict(zip(request["newcomers"], request["newcomer-keys"], strict=True))
             fields["welcome"] = site.would_train_with(newcomers)
@@ -144,34 +165,47 @@ class SiteRequests:
             return SiteReply(fields)
         if request["task"] == "report":  # the site is quarantined
             return SiteReply(fields)
+        number = site.store.questions.check_new(request.get("question"))
         if request["task"] in agreement.TASKS:
             return SiteReply(fields | agreement_answer.reply(site, commit, request, model, train))
-        held = site.holdings(commit)
+        others = _others_under(commit, me, request)
+        held, n_own = site.holdings(commit), len(site.holdings(commit).own)
         fields["coverage"] = held.coverage
         if request["task"] == "moments":
             if not self.tells_means:
                 raise MeansWithheld("node config: tell-means is false")
+            site.store.questions.note(number, commit, others, site.policy)
             own_x = site.rows.examples(site.manifest_of(commit))[0]
+            questions.check_measured(site.policy, len(own_x))
             fields |= scale_fields.of_moments(standardisation.own_moments(site.data, own_x))
             return SiteReply(fields)
         scale = scale_fields.scale_of(request)
-        x, y = self._examples(commit, scale)
         if request["task"] == "owner-share":
-            n_own = len(held.own)
-            fields["owner-share"] = coded_answer.owner_share(
-                model, train, x[:n_own], y[:n_own], held.own_shared, held.placement.copies[:n_own]
-            )
+            site.store.questions.note(number, commit, others, site.policy)
+            fields["owner-share"] = self._owner_share(commit, scale, model, train)
             return SiteReply(fields)
         if scale is None and int(request["round"]) <= 1:
             standardisation.warn_of_scales(site.data)
+        steps, size = int(request["local-steps"]), int(request["batch-size"])
+        questions.check_steps(site.policy, steps, size)
+        questions.check_examples(site.policy, held.shares, n_own)
+        site.store.questions.note(number, commit, others, site.policy)
+        x, y = self._examples(commit, scale)
+        asked = {
+            "steps": steps,
+            "size": size,
+            "scale": scale_fields.of_scale(scale),
+            **(config or {}),
+        }
         examples = WeightedExamples(
             x,
             y,
             held.shares,
-            int(request["local-steps"]),
-            int(request["batch-size"]),
+            steps,
+            size,
             CODES[commit.code].one_step,
-            stream(commit.seed, "batches", site.name, int(request["round"])),
+            batch_order(site, commit, fields["round"], model=model, asked=asked),
+            site.policy.min_examples,
         )
         answer = coded_answer.answer(model, examples, train)
         return SiteReply({**fields, "answer-digest": digest_of(answer)}, answer=answer)
@@ -182,7 +216,22 @@ class SiteRequests:
         self.site.check_taking_part()
         self.site.record_of(request["digest"])
         _check_model(request, model)
+        asked = self.site.store.questions
+        asked.note_measured(asked.check_new(request.get("question")))
         return SiteReply({"round": int(request["round"])})
+
+    def _owner_share(
+        self, commit: Commit, scale: Scale | None, model: NamedArrays, train: Train
+    ) -> float:
+        """The owner's best w; where too few examples are shared, or not, one without their help."""
+        held, least = self.site.holdings(commit), self.site.policy.min_examples
+        n_own, shared = len(held.own), held.own_shared
+        n_shared = int(shared.sum())
+        if 0 < n_shared < least or 0 < n_own - n_shared < least:
+            return 1 / (commit.copies + 1)
+        x, y = self._examples(commit, scale)
+        copies = held.placement.copies[:n_own]
+        return coded_answer.owner_share(model, train, x[:n_own], y[:n_own], shared, copies)
 
     def _examples(
         self, commit: Commit, scale: Scale | None
@@ -206,8 +255,16 @@ class SiteRequests:
         return self._read[1], self._read[2]
 
 
+def _others_under(commit: Commit, me: int, request: Fields) -> list[str]:
+    """Other members that signed that they are under this commit, by identity."""
+    others = {member.identity for member in commit.members_present}
+    others.discard(commit.members[me].identity)
+    said = zip(request.get("others", ()), request.get("other-statements", ()), strict=True)
+    return [who for who, signature in said if who in others and is_under(who, commit, signature)]
+
+
 def _check_model(request: Fields, model: NamedArrays) -> None:
-    """Refuse a model that something changed on its way to here; older servers send no digest."""
+    """Refuse a model that something changed on its way to here."""
     if "model-digest" in request and digest_of(model) != request["model-digest"]:
         raise ModelChanged(
             "the model is not the one that the server sent: a mod outside coded or evaluated, or "

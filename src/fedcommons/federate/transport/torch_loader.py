@@ -80,6 +80,7 @@ def _in_proportion(
         raise SeveralStepsRefused(
             "weights must be True with this code, whose weights may be negative, got False"
         )
+    held.check_number(held.n_in_proportion)
     if held.n_in_proportion < batch_size:  # else drop_last would leave nothing to train on
         options = {**options, "drop_last": False}
     return DataLoader(dataset, batch_size, sampler=InProportion(held), **options)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from fedcommons import coding
 from fedcommons.batches import batches
 from fedcommons.checks import FloatArray, IntArray
-from fedcommons.federate.protocol.refusals import SeveralStepsRefused
+from fedcommons.federate.protocol.refusals import BatchTooSmall, SeveralStepsRefused
 
 Batch = tuple[npt.NDArray[Any], npt.NDArray[Any], FloatArray]
 
@@ -27,6 +27,7 @@ class WeightedExamples:
         local_steps, batch_size: what the server asks for; 0 is a batch of all examples.
         one_step: whether the code allows for one local step alone, as negative shares demand.
         rng: of the order in which examples are taken.
+        at_least: how many examples an answer must go through.
         weight: (n,) what each example's loss counts in a mean over a batch; 1 on average.
         counts: what the way that the model went counts in the answer (`coding.loss_weights`).
     """
@@ -38,6 +39,7 @@ class WeightedExamples:
     batch_size: int = 0
     one_step: bool = False
     rng: np.random.Generator | None = None
+    at_least: int = 1
     weight: FloatArray = field(init=False)
     counts: float = field(init=False)
 
@@ -56,6 +58,7 @@ class WeightedExamples:
         if batch_size is not None or epochs is not None:
             n_steps = (epochs or 1) * (-(-len(self) // size) if size else 1)
         self.check_steps(n_steps)
+        self.check_number(n_steps * size if size else len(self))
         return Batches(self, size or None, n_steps)
 
     def check_steps(self, n_steps: int) -> None:
@@ -63,6 +66,14 @@ class WeightedExamples:
             raise SeveralStepsRefused(
                 f"local steps must be 1 with this code, whose weights can be negative, "
                 f"got {n_steps}"
+            )
+
+    def check_number(self, n_examples: int) -> None:
+        """Refuse to go through fewer examples than the site's policy wants in an answer."""
+        if min(n_examples, len(self)) < self.at_least:
+            raise BatchTooSmall(
+                f"the training function asks for {n_examples} examples; min-examples is "
+                f"{self.at_least}"
             )
 
     def in_proportion(self) -> IntArray:

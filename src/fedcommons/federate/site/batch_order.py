@@ -1,0 +1,43 @@
+"""In which order a site takes its examples: nobody else can tell, and nobody can choose.
+
+The order follows from a secret of the site and from all that the question says. So the same
+question has the same answer, also after a restart, and another one (a batch of one example more,
+say) is about examples that are drawn independently: a difference of answers isolates nobody.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fedcommons.federate.protocol.commits import Commit
+from fedcommons.federate.protocol.model_schema import NamedArrays
+from fedcommons.federate.site.participant import Participant
+from fedcommons.streams import stream
+
+
+def batch_order(
+    site: Participant,
+    commit: Commit,
+    round_number: int,
+    *,
+    model: NamedArrays,
+    asked: Mapping[str, Any],
+) -> np.random.Generator:
+    """The random stream of the batches of one answer.
+
+    Args:
+        asked: whatever else the server chose: steps, size, what it tells the training function.
+    """
+    if site.is_simulated:  # by the exchange's seed, so that a run can be repeated
+        return stream(commit.seed, "batches", site.name, round_number)
+    whole = hashlib.blake2b(key=site.store.keyring.batch_secret)
+    about = sorted((name, repr(value)) for name, value in asked.items())
+    whole.update(repr((commit.epoch, round_number, about)).encode())
+    for name, array in model.items():
+        whole.update(repr((name, array.shape, str(array.dtype))).encode())
+        whole.update(np.ascontiguousarray(array).data)
+    return np.random.default_rng(np.frombuffer(whole.digest(), np.uint32).tolist())

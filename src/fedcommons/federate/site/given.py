@@ -1,0 +1,159 @@
+"""To whom a site's examples were ever given, exchange by exchange, and what its operator approved.
+
+An exchange counts from the moment that the site takes part in it, whether or not it is committed:
+what was sealed for a site may have been received there.
+"""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import numpy.typing as npt
+
+from fedcommons.checks import IntArray
+from fedcommons.federate.protocol.records import Epoch
+from fedcommons.federate.protocol.refusals import (
+    DrawRefused,
+    ExchangeNotApproved,
+    RosterTooSmall,
+    TooManyCopies,
+)
+from fedcommons.federate.site.database import Database
+from fedcommons.federate.site.fingerprints import FINGERPRINT
+from fedcommons.federate.site.ledger import Ledger
+from fedcommons.federate.site.policy import Policy
+
+NEXT = 0  # stands for whichever exchange comes next
+
+Prints = npt.NDArray[np.uint8]
+
+
+class Given:
+    """What a store knows of the exchanges that the site took part in."""
+
+    def __init__(self, database: Database, ledger: Ledger) -> None:
+        self._database, self._ledger = database, ledger
+
+    @property
+    def n_exchanges(self) -> int:
+        ((n,),) = self._database.run("SELECT COUNT(*) FROM given")
+        return int(n)
+
+    def most_recipients(self, fingerprints: Prints, recipients: list[list[str]]) -> int:
+        """How many sites would have been given the same example, at most, after another exchange.
+
+        Args:
+            fingerprints: of the examples that it would share, (examples, 16).
+            recipients: the identities of the sites that would get each.
+        """
+        numbers: dict[str, int] = {}
+        rows, sites = [fingerprints], [np.array(
+            [[numbers.setdefault(who, len(numbers)) for who in row] for row in recipients], np.int64
+        ).reshape(len(fingerprints), -1)]  # fmt: skip
+        for _, names, places, prints in self._database.rows("given"):
+            among = [numbers.setdefault(who, len(numbers)) for who in json.loads(names)]
+            found = np.frombuffer(prints, np.uint8).reshape(-1, FINGERPRINT)
+            drawn = np.frombuffer(places, np.int32).reshape(len(found), -1)
+            rows.append(found)
+            sites.append(np.array(among, np.int64)[drawn] if drawn.size else drawn.astype(np.int64))
+        pairs = [_pairs(*both) for both in zip(rows, sites, strict=True)]
+        once = np.unique(np.concatenate(pairs), axis=0)
+        _, counts = np.unique(once[:, :FINGERPRINT], axis=0, return_counts=True)
+        return int(counts.max(initial=0))
+
+    def note(self, epoch: Epoch, me: int, fingerprints: Prints) -> None:
+        """The site takes part in an exchange, inside a transaction; an approval of it is used up.
+
+        `fingerprints` are those of its share numbers, in order.
+        """
+        names = json.dumps([site.identity for site in epoch.sites])
+        places = epoch.draw.recipients(me, 0, len(fingerprints))
+        content = (names, places.astype(np.int32).tobytes(), fingerprints.tobytes())
+        self._database.put("given", epoch.number, *content)
+        approved = self.approved
+        for number in (epoch.number, NEXT):
+            if number in approved:
+                approved.remove(number)
+                self._set_approved(approved)
+                break
+        self._database.set("draws", b"0")
+
+    # Draws that may still become an exchange
+
+    @property
+    def draws(self) -> int:
+        """How many draws this site took part in since the last exchange or approval."""
+        return int(self._database.get("draws") or b"0")
+
+    def note_draw(self) -> None:
+        """One more, inside a transaction."""
+        self._database.set("draws", str(self.draws + 1).encode())
+
+    # What the operator approved
+
+    @property
+    def approved(self) -> list[int]:
+        """The numbers of exchanges that may be taken part in; 0 is the next, whichever it is."""
+        return list(json.loads(self._database.get("approved") or b"[]"))
+
+    def approve(self, number: int = NEXT) -> None:
+        """The operator lets this site take part in one more exchange."""
+        with self._database.writing("store.approved"):
+            self._database.set("draws", b"0")
+            if number not in (approved := self.approved):
+                self._set_approved([*approved, number])
+                self._ledger.note("approved", number, "", self.n_exchanges, 0, 0)
+
+    def _set_approved(self, approved: list[int]) -> None:
+        self._database.set("approved", json.dumps(approved).encode())
+
+
+def _pairs(fingerprints: Prints, sites: IntArray) -> Prints:
+    """One row of bytes for each example and site that gets it."""
+    d = sites.shape[1]
+    whom = np.ascontiguousarray(sites.reshape(-1, 1).astype("<i8")).view(np.uint8)
+    return np.concatenate([np.repeat(fingerprints, d, axis=0), whom.reshape(-1, 8)], axis=1)
+
+
+def check_roster(policy: Policy, epoch: Epoch) -> None:
+    """Refuse an exchange among too few, or one in which too many get the same example."""
+    n, copies = len(epoch.sites), epoch.copies
+    if n < policy.min_sites:
+        raise RosterTooSmall(f"the roster has {n} sites; min-sites is {policy.min_sites}")
+    if copies > policy.max_copies:
+        raise TooManyCopies(f"copies is {copies}; max-copies is {policy.max_copies}")
+    if copies == n - 1 and not policy.share_with_all:
+        raise TooManyCopies(f"copies is {copies}, all others of {n} sites; share-with-all is false")
+
+
+def check_approved(policy: Policy, given: Given, number: int) -> None:
+    """Refuse a further exchange that nobody approved."""
+    if given.n_exchanges >= policy.exchanges and not {number, NEXT} & set(given.approved):
+        raise ExchangeNotApproved(
+            f"this site took part in {given.n_exchanges} exchanges; another one needs "
+            "`fedcommons federate approve`"
+        )
+
+
+def check_draws(policy: Policy, given: Given) -> None:
+    """Refuse to draw once more: whoever may break off a draw could wait for one that it likes."""
+    if given.draws >= policy.draws:
+        raise DrawRefused(
+            f"{given.draws} draws came to nothing; draws is {policy.draws}: another one needs "
+            "`fedcommons federate approve`"
+        )
+
+
+def check_spread(policy: Policy, given: Given, epoch: Epoch, me: int, prints: Prints) -> None:
+    """Refuse an exchange after which too many sites would have been sent the same example."""
+    if not given.n_exchanges or {epoch.number, NEXT} & set(given.approved):
+        return
+    identities = [site.identity for site in epoch.sites]
+    drawn = epoch.draw.recipients(me, 0, len(prints)).tolist()
+    most = given.most_recipients(prints, [[identities[place] for place in row] for row in drawn])
+    if most > policy.max_copies:
+        raise TooManyCopies(
+            f"{most} sites would have been sent the same example, uncommitted exchanges "
+            f"included; max-copies is {policy.max_copies}"
+        )
