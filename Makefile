@@ -96,7 +96,7 @@ bench: $(FEDERATION) ## Measure speed and memory, ours and peers'
 # are several builds of one version, each with hashes of its own.
 lock: $(READY) ## Write requirements.lock: the pins of constraints.txt with their hashes
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-annotate --generate-hashes \
-		--extra flower --extra simulation --extra cluster --group dev --constraint constraints.txt \
+		--extra flower --extra simulation --extra cluster --extra datasets --group dev --constraint constraints.txt \
 		--custom-compile-command "make lock" --output-file requirements.lock pyproject.toml
 
 licences: $(FEDERATION) ## Write docs/licences.md: what fedcommons depends on, under which licences

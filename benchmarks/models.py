@@ -34,6 +34,7 @@ from fedcommons.simulate import batched, draws, models
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.models.mlp import HIDDEN
 from fedcommons.streams import stream
+from fedcommons.tasks.cross_entropy import CrossEntropy
 
 CURVE = Curve("single-class", 0.0, 0.5, 0.2, 3, learning_rate=0.5)
 SIZES: dict[str, Any] = {"n_clients": 10, "class_size": 30, "seed": 0}
@@ -47,7 +48,7 @@ def perceptron(n_classes: int, input_shape: tuple[int, ...]) -> nn.Module:
 
 def module(name: str, run: int) -> tuple[nn.Module, tuple[int, ...]]:
     """The model as a run begins with it, and the shape of its inputs."""
-    ours: Any = models.load(name, (28, 28), 10)
+    ours: Any = models.load(name, (28, 28), CrossEntropy(10))
     start = torch.tensor(ours.initial(rng=stream(0, "model", run)))
     found = perceptron(10, (28, 28)) if name == "mlp" else ours.make()
     parameters = list(found.parameters())

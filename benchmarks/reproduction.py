@@ -93,7 +93,7 @@ def whole_reproduction(runs: int) -> dict[str, Any]:
         with folder.opened(study):
             folder.begin(study, {})
             runner.run_study(study, folder, workers=cores)
-            tables.build(study, folder, len(dataset.y_test))
+            tables.build(study, folder, dataset)
         seconds = time.perf_counter() - start
     limit = machine_rate(cores)
     return {
@@ -247,7 +247,7 @@ with tempfile.TemporaryDirectory() as path:
     with folder.opened(study):
         folder.begin(study, {{}})
         runner.run_study(study, folder, workers=1)
-        tables.build(study, folder, 10_000)
+        tables.build(study, folder, runner.study_data(study))
 lines = open("/proc/self/status").read().splitlines()
 print(next(line.split()[1] for line in lines if line.startswith("VmHWM")))
 """

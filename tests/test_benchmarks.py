@@ -109,7 +109,7 @@ def test_robust_benchmark_runs(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     import robust
 
-    monkeypatch.setattr(robust, "ROUNDS", 5)
+    monkeypatch.setattr(robust, "ROUNDS", 15)
     free, _ = robust.trained("coded sum", "sign flip x10", 1, "IID", 0)
     bounded, n_clipped = robust.trained("bounded", "sign flip x10", 1, "IID", 0)
     assert n_clipped > 0

@@ -4,7 +4,7 @@ Most estimators are linear: the estimate is sum_i u_i f_i + sum_i v_i h_i + sum_
 is the answer that client i gave in time, h_i what the server remembers of it, and l_i its answer to
 an earlier question that arrives only now. The weights depend on what arrived and on the straggler
 probabilities alone. A late answer counts before it enters the memory. One that is not linear has a
-`combine`, and its weights say whose answers it looks at (docs/decisions/0006).
+`combine`, and its weights say whose answers it looks at (docs/decisions/0007).
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ def test_memory_does_not_grow_with_a_compressed_file(tmp_path):
 
 @pytest.mark.parametrize(("n", "n_columns"), [(120_000, 200), (1_000_000, 24)])
 def test_memory_does_not_grow_with_a_parquet_file_of_one_row_group(tmp_path, n, n_columns):
-    """192 MB, wide or tall: less than 80 MB more."""
+    """192 MB, wide or tall: less than 100 MB more."""
     columns = {f"f{i}": np.zeros(n) for i in range(n_columns)}
     table = pa.table({**columns, "label": np.zeros(n, np.int64)})
     pq.write_table(
@@ -128,4 +128,4 @@ def test_memory_does_not_grow_with_a_parquet_file_of_one_row_group(tmp_path, n, 
     )
     added, found = peak_megabytes(tmp_path / "spool", tmp_path / "a.parquet", MEASURE_LOADING)
     assert found == n
-    assert added < 80
+    assert added < 100

@@ -167,6 +167,7 @@ class SiteRequests:
             return SiteReply(fields)
         number = site.store.questions.check_new(request.get("question"))
         if request["task"] in agreement.TASKS:
+            site.store.questions.note_measured(number)
             return SiteReply(fields | agreement_answer.reply(site, commit, request, model, train))
         others = _others_under(commit, me, request)
         held, n_own = site.holdings(commit), len(site.holdings(commit).own)
