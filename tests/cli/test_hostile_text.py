@@ -107,7 +107,9 @@ def test_reports_of_lines_and_claims(capsys):
         "claim": HOSTILE, "where": HOSTILE, "verdict": "holds", "evidence": HOSTILE,
         "statistic": HOSTILE,
     }  # fmt: skip
-    terminal.print_report({"claims": [claim], "lines": [line], "runs": 1}, show_lines=True)
+    terminal.print_report(
+        {"claims": [claim], "lines": [line], "runs": 1, "metric": "accuracy"}, show_lines=True
+    )
     captured = capsys.readouterr()
     assert not hidden(captured.out)
     assert_lines_are_safe(captured.err)

@@ -172,7 +172,7 @@ def test_wrong_columns_are_named(tmp_path, rules, message):
         (dict(missing="guess"), "missing must be one of 'refuse', 'drop', 'mean', got 'guess'"),
         (dict(scale="log"), "scale must be one of"),
         (dict(separator="x"), "separator must be one of"),
-        (dict(label=["a"]), "label must be a column's name"),
+        (dict(label=[1]), "label must be a column's name"),
         (dict(categories="a"), "categories must be a list"),
         (dict(site_column="a", leave_out=["a"]), "leave_out and site_column must differ"),
         (dict(sitecolumn="a"), "rules of reading must be among label, .*got 'sitecolumn'"),

@@ -27,7 +27,7 @@ def compared(app: str, *options: str) -> list[str]:
 
 def counted(app: str) -> tuple[int, int]:
     """Lines added and removed."""
-    rows = [line.split() for line in compared(app, "--numstat")]
+    rows = [line.split() for line in compared(app, "--numstat") if "__pycache__" not in line]
     return sum(int(row[0]) for row in rows), sum(int(row[1]) for row in rows)
 
 
@@ -35,7 +35,7 @@ def changes(app: str) -> str:
     """The changed lines, under the names of their files."""
     shown = []
     for line in compared(app, "--unified=0", "--no-prefix"):
-        if line.startswith("+++ after/"):
+        if line.startswith("+++ after/"):  # compiled files, if an app ran here, have no lines
             shown += ["", line.removeprefix("+++ after/")]
         elif line.startswith(("+", "-")) and not line.startswith("---") and line not in "+-":
             shown.append(line)

@@ -22,7 +22,7 @@ def quarantine(
     ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """List the sites that are left out, with what they did; or lift one site's quarantine.
+    """List the sites that are left out, and why; or let one take part again.
 
     A claim that is held back is approved by lifting it. Between two runs of
     the server: it holds its folder while it runs.

@@ -28,7 +28,7 @@ def read_peers(path: Path) -> PinnedKeys:
     """Read a file of pinned keys."""
     try:
         return pinned_in(path.read_text(encoding="utf-8"), path)
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise PeersNotPinned(f"peers {path} cannot be read: {type(error).__name__}") from None
 
 
