@@ -47,8 +47,9 @@ def test_every_kind_of_file_may_say_grounds(load, tmp_path):
 
 def test_grounds_are_no_part_of_what_examples_are(load, tmp_path):
     with_them = load(parquet(tmp_path / "a.parquet", ground=GROUND))
+    found = with_them.fingerprints(KEY)
     without = load(parquet(tmp_path / "b.parquet"))
-    np.testing.assert_array_equal(with_them.fingerprints(KEY), without.fingerprints(KEY))
+    np.testing.assert_array_equal(found, without.fingerprints(KEY))
     assert (with_them.layout, with_them.columns) == (without.layout, without.columns)
 
 
@@ -72,8 +73,14 @@ def test_the_column_may_have_another_name_also_when_the_file_is_read_again(load,
         (np.array([[x] for x in READ]), "ground must be text, .* shape"),
         (np.array(READ[:6]), "ground must be one for each of 7 examples, got 6"),
         (np.array([*READ[:6], "x" * 201]), "ground must be at most 200 characters, got 201 in ex"),
-        (np.array([*READ[:6], "a\nb"]), "without characters that cannot be seen, got .* example 6"),
-        (np.array([*READ[:6], "a\u202eb"]), "without characters that cannot be seen"),
+        (
+            np.array([*READ[:6], "a\nb"]),
+            "ground must be without characters that cannot be seen, got .* example 6",
+        ),
+        (
+            np.array([*READ[:6], "a\u202eb"]),
+            "ground must be without characters that cannot be seen",
+        ),
     ],
 )
 def test_bad_grounds_are_refused_with_the_files_name(load, tmp_path, ground, said):
@@ -97,6 +104,6 @@ def test_grounds_are_kept_without_those_that_nothing_has():
 
 
 def test_the_check_of_a_file_counts_them(load, tmp_path):
-    data = load(npz(tmp_path / "a.npz", ground=np.array(READ)))
+    data = load(npz(tmp_path / "a.npz", ground=np.array(READ), shareable=MARKS))
     assert summary_of(data)["shareable_with_ground"] == 1
     assert "shareable_with_ground" not in summary_of(load(npz(tmp_path / "b.npz")))

@@ -128,9 +128,10 @@ class _Lines:
         if not record:
             return none
         found: Epoch = decoded_epoch(record)
+        places = {site.identity: place for place, site in enumerate(found.sites)}
         own = [identity.name for identity in self.store.keyring.identities]
-        me = next((found.index(name) for name in own if found.index(name) is not None), None)
-        place = found.index(sender)
+        me = next((places[name] for name in own if name in places), None)
+        place = places.get(sender)
         if me is None or place is None:
             return none
         covered = share_numbers(found.sites[place], found.copies, chunk)
