@@ -74,8 +74,7 @@ def render(
     record: dict[str, Any], rounds: Rows, answers: Rows, of_sites: Sequence[dict[str, Any]] = ()
 ) -> str:
     """The page of one training: run.json and the tables."""
-    known = {"round", "seconds", "answered", "sites"}
-    names = [name for name in rounds[-1] if name not in known]
+    names = [name for name in rounds[-1] if name not in results.OF_A_ROUND]
     metrics = [name for name in names if any(_is_number(row.get(name)) for row in rounds)]
     last = [f"{name} {rounds[-1][name]:.4f}" for name in names if _is_number(rounds[-1][name])]
     n_answers = sum(answer["answered"] for answer in answers)
@@ -186,11 +185,13 @@ def _sites(record: dict[str, Any], answers: list[dict[str, Any]]) -> Markup:
                 missed[answer["outcome"]] = missed.get(answer["outcome"], 0) + 1
         reasons = "; ".join(f"{why} {n}" for why, n in sorted(missed.items())) or "-"
         p = f"{mine[-1]['straggler_prob']:.2f}" if mine else "-"
+        clipped = sum(answer.get("clipped", 1.0) < 1 for answer in mine)
         cells = (
             site["site"],
             site["examples"],
             site["shareable"],
             sum(answer["answered"] for answer in mine),
+            clipped or "-",
             p,
             reasons,
             "left" if not site["present"] else f"quarantined: {out}" if out else "yes",
@@ -198,7 +199,10 @@ def _sites(record: dict[str, Any], answers: list[dict[str, Any]]) -> Markup:
         rows.append(
             markup("<tr>$cells</tr>", cells=joined(markup("<td>$c</td>", c=c) for c in cells))
         )
-    heads = ("site", "examples", "shareable", "answers", "p at last", "missing because", "member")
+    heads = (
+        *("site", "examples", "shareable", "answers", "clipped"),
+        *("p at last", "missing because", "member"),
+    )
     head = joined(markup("<th>$name</th>", name=name) for name in heads)
     table = '<table class="sites"><tr>$head</tr>$rows</table>'
     return markup(table, head=head, rows=joined(rows))

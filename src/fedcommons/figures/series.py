@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,24 +12,27 @@ import pyarrow.compute
 from fedcommons.checks import FloatArray
 from fedcommons.figures import captions
 from fedcommons.simulate.curves import Curve
-from fedcommons.simulate.definition import Figure
+from fedcommons.simulate.definition import Figure, Line
 
 Z95 = 1.959963984540054
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line: a label of its own, its columns over the rounds, whether others aim at it."""
+    """One line.
+
+    Attributes:
+        label: of its own.
+        columns: its numbers over the rounds.
+        reference: whether others aim at it.
+        always: whether it belongs beside every p: nobody is ever missing, and there is one of it.
+    """
 
     label: str
     curve: Curve
     columns: dict[str, FloatArray]
     reference: bool
-
-    @property
-    def always(self) -> bool:
-        """Whether nobody is ever missing: then p does not matter."""
-        return self.curve.estimator == "wait_for_all"
+    always: bool
 
     def mean(self, name: str) -> FloatArray:
         return self.columns[f"{name}_mean"]
@@ -60,16 +64,21 @@ def read(figure: Figure, table: pyarrow.Table) -> list[Series]:
     }
     n_rows = len(table) // len(figure.lines)
     partitions = {line.curve.partition for line in figure.lines}
+    waiting = Counter(line.label for line in figure.lines if _waits(line))
     found = []
     for k, (label, line) in enumerate(zip(captions.labels(figure), figure.lines, strict=True)):
         mine = {n: v[k * n_rows : (k + 1) * n_rows] for n, v in columns.items()}
         iid = line.curve.partition == "iid" and len(partitions) > 1
-        reference = iid or line.curve.estimator == "wait_for_all"
-        found.append(Series(label, line.curve, mine, reference))
+        always = _waits(line) and waiting[line.label] == 1
+        found.append(Series(label, line.curve, mine, iid or _waits(line), always))
     return found
 
 
+def _waits(line: Line) -> bool:
+    return line.curve.estimator == "wait_for_all"
+
+
 def panels(series: list[Series]) -> dict[float, list[Series]]:
-    """Series by straggler probability; one that waits for everybody is in every panel."""
+    """Series by straggler probability; one that waits for everybody at any p is in every panel."""
     probs = sorted({s.curve.straggler_prob for s in series if not s.always}) or [0.0]
     return {p: [s for s in series if s.always or s.curve.straggler_prob == p] for p in probs}

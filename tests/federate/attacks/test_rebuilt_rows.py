@@ -11,6 +11,7 @@ from fedcommons.federate.protocol.refusals import (
     TooManySteps,
 )
 from fedcommons.federate.site.policy import SIMULATED, Policy
+from fedcommons.federate.site.questions import check_measured
 from fedcommons.federate.transport.weighted_examples import WeightedExamples
 from tests.federate.attacks.server_asks import (
     RATE,
@@ -164,6 +165,14 @@ def test_an_owners_share_says_nothing_of_few_examples(under_a_commit, n, least):
     assert found == {1 / (commit.copies + 1)}
     site.policy = Policy(min_examples=10)
     assert asking.answer(task="owner-share").fields["owner-share"] not in found
+
+
+def test_what_few_examples_measured_does_not_leave():
+    """By the number that the app names; what names none is not checked."""
+    with pytest.raises(TooFewExamples, match="of 31 examples; min-examples is 32"):
+        check_measured(Policy(), 31)
+    for number in (32, 0, None):
+        check_measured(Policy(), number)
 
 
 def test_the_step_is_what_the_attack_divides_by():

@@ -1,7 +1,11 @@
 """A site's policy: what its file may say, and what holds without one."""
 
+from dataclasses import fields
+from pathlib import Path
+
 import pytest
 
+import fedcommons.federate
 from fedcommons.errors import ArgumentError
 from fedcommons.federate.site.policy import SIMULATED, Policy, read_policy
 
@@ -19,6 +23,13 @@ def test_a_file_says_what_differs_also_in_a_simulation(tmp_path):
     assert read_policy(tmp_path) == read_policy(tmp_path, SIMULATED) == expected
     assert expected.listed["min-examples"] == 5
     assert Policy.of(expected.listed) == expected
+
+
+def test_every_rule_is_enforced_somewhere():
+    """A rule that nothing looks at would be a promise that nobody keeps."""
+    root = Path(fedcommons.federate.__file__).parent
+    code = "".join(p.read_text() for p in root.rglob("*.py") if p.name != "policy.py")
+    assert [f.name for f in fields(Policy) if f"policy.{f.name}" not in code] == []
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,8 @@ def write(
 
 Rows = list[dict[str, Any]]
 
+OF_A_ROUND = ("round", "seconds", "answered", "clipped", "sites")  # all else was measured
+
 
 def tables(history: Sequence[RoundNote]) -> tuple[Rows, Rows, Rows]:
     """The rows of rounds.parquet, answers.parquet and site_metrics.parquet."""

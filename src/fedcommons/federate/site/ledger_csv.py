@@ -12,6 +12,7 @@ import datetime
 import hashlib
 import io
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import IO
 
 import numpy as np
@@ -38,10 +39,10 @@ def write_csv(store: Store, out: IO[bytes], *, rows: bool) -> None:
     """Write the ledger, its first line the names of the columns; with `rows` a line an example."""
     text = io.TextIOWrapper(out, encoding="utf-8", newline="", write_through=True)
     try:
-        writer = csv.writer(text)
+        writer, cell = csv.writer(text), lru_cache(1000)(shown.cell)
         writer.writerow(COLUMNS)
         for line in _Lines(store).all(rows=rows):
-            writer.writerow([shown.cell(value) for value in line])
+            writer.writerow([value if isinstance(value, int) else cell(value) for value in line])
     finally:
         text.detach()
 

@@ -47,9 +47,8 @@ class Policy:
         require_ground: whether every example that may be shared needs a ground in the data file.
         exchanges: how many exchanges need no approval by the operator.
         draws: how often this site helps to draw one exchange: more would let others choose.
-        unconfirmed_answers: how many answers it gives under a commit before `min_sites` - 1 others
-            must have signed that they are under it too.
-        withdrawals_a_day: how many commits a day one peer may cause by withdrawing.
+        unconfirmed_answers: how many answers it gives under a commit before another site must have
+            signed that it is under it too.
         apps: hashes of the apps that may train here (`fedcommons federate review`); any if empty.
     """
 
@@ -62,7 +61,6 @@ class Policy:
     exchanges: int = 1
     draws: int = 3
     unconfirmed_answers: int = 10
-    withdrawals_a_day: int = 24
     apps: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -103,7 +101,6 @@ SIMULATED = Policy(
     exchanges=LARGEST,
     draws=LARGEST,
     unconfirmed_answers=LARGEST,
-    withdrawals_a_day=LARGEST,
 )
 
 
