@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedcommons.cli.federate import app as cli
+from fedcommons.federate.protocol import chunks
 from fedcommons.federate.protocol.refusals import GroundMissing
 from fedcommons.federate.site.ledger_csv import COLUMNS, write_csv
 from fedcommons.federate.site.own_data import SiteData
@@ -166,6 +167,27 @@ def test_who_holds_a_withdrawn_example_names_it_when_it_is_deleted(three_exchang
         assert sorted((x["number"],) for x in deleted) == received  # each once
         first = min(int(x["entry"]) for x in deleted)
         assert [x["number"] for x in deleted if int(x["entry"]) == first] == [str(number)]
+
+
+def test_an_exchange_in_several_chunks(three, monkeypatch):
+    """What one sent is what the others received, by the same numbers."""
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", 2 * three[0].data.form.row_bytes)
+    epoch = epoch_of(three)
+    exchange(three, epoch)
+    sent, received = set(), set()
+    for place, site in enumerate(three):
+        lines = lines_of(site.store)
+        for line in lines:
+            if line["event"] == "sent":
+                sent.add((site.name, line["peer"], line["number"]))
+                assert int(line["row"]) == 2 * int(line["number"])  # every other may be shared
+            elif line["event"] == "received":
+                received.add((line["peer"], site.name, line["number"]))
+        drawn = epoch.draw.recipients(place, 0, 6)[:, 0].tolist()
+        expected = {(site.name, three[r].name, str(n)) for n, r in enumerate(drawn)}
+        assert {one for one in sent if one[0] == site.name} == expected
+    assert sent == received
+    assert len({e.chunk for e in three[0].store.ledger.entries() if e.event == "sent"}) > 1
 
 
 @pytest.mark.usefixtures("impatient")
