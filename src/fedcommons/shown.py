@@ -28,6 +28,13 @@ def html(text: object) -> str:
     return _html.escape(plain(text), quote=True)
 
 
+def cell(text: object) -> str:
+    """Text as it stands in a cell of a table; a spreadsheet does not take it for a formula."""
+    safe = plain(text)
+    first = unicodedata.normalize("NFKC", safe[:1])  # some take wide forms for the same signs
+    return f"'{safe}" if first in ("=", "+", "-", "@") else safe
+
+
 class _OneLine(logging.Filter):
     """Makes a record's message safe before any handler sees it."""
 
@@ -44,7 +51,7 @@ def logger(name: str) -> logging.Logger:
     return found
 
 
-__all__ = ["html", "logger", "plain"]
+__all__ = ["cell", "html", "logger", "plain"]
 
 
 def __dir__() -> list[str]:

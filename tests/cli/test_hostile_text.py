@@ -74,7 +74,7 @@ def test_a_stores_own_names_are_shown_safely(monkeypatch, tmp_path):
     from fedcommons.federate.site.store import Store
 
     Store(tmp_path, create=True).close()
-    monkeypatch.setattr(status, "_names", lambda store: {store.identity.name: HOSTILE})
+    monkeypatch.setattr(status, "names_of", lambda store: {store.identity.name: HOSTILE})
     for command in ("status", "ledger"):
         ran = CliRunner().invoke(app, ["federate", command, str(tmp_path)])
         assert ran.exit_code == 0, ran.output

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -58,6 +59,9 @@ def check(
     shareable_column: Annotated[
         str, typer.Option(help="Column that says what may be shared.")
     ] = "shareable",
+    ground_column: Annotated[
+        str, typer.Option(help="Column of the grounds on which rows may be shared.")
+    ] = "ground",
     classes: Annotated[
         str,
         typer.Option(help="Number of classes in the app, or their names: benign,malignant."),
@@ -84,6 +88,7 @@ def check(
             spool=Path(spool),
             label=label_column,
             shareable=shareable_column,
+            ground=ground_column,
             classes=names,
             separator=separator,
             decimal=decimal,
@@ -241,15 +246,48 @@ def recover(
         screen.say(f"commit {commit[:16]}... is accepted when the server sends it")
 
 
-def ledger(folder: StoreFolder, as_json: AsJson = False) -> None:
+def ledger(
+    folder: StoreFolder,
+    csv: Annotated[
+        Path | None, typer.Option(help="Write it to this file as CSV, for an audit; - is stdout.")
+    ] = None,
+    rows: Annotated[
+        bool, typer.Option("--rows", help="In the CSV: a line for each example that went.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """List all that was sent, received, withdrawn and deleted, oldest first.
 
-    Example: fedcommons federate ledger /srv/hospital-a/store --json
+    With --csv and --rows there is a line for each example: the row of your data
+    file, its share number, who got it, on what ground, and the digest of the
+    receipt. Of what others sent, their share numbers. All of the store is read.
+
+    Example: fedcommons federate ledger /srv/hospital-a/store --csv audit.csv --rows
     """
     need_flower()
     from fedcommons.federate.site.status import ledger_of
 
+    if csv is not None and as_json:
+        raise ArgumentError("either --csv or --json must be given, got both")
+    if rows and csv is None:
+        raise ArgumentError("--rows must go with --csv")
+    if csv is not None:
+        _write_ledger(folder, csv, rows=rows)
+        return
     _show(folder, ledger_of, _print_ledger, as_json=as_json)
+
+
+def _write_ledger(folder: Path, path: Path, *, rows: bool) -> None:
+    from fedcommons.federate.protocol import durable
+    from fedcommons.federate.site.ledger_csv import write_csv
+
+    with _opened(folder) as store:
+        store.check()  # before the first line
+        if path == Path("-"):
+            write_csv(store, sys.stdout.buffer, rows=rows)
+        else:
+            durable.write_file(path, lambda out: write_csv(store, out, rows=rows), "ledger.csv")
+            screen.say(f"{path} is written")
 
 
 def _print_ledger(entries: list[dict[str, Any]]) -> None:

@@ -266,7 +266,7 @@ def test_an_upgraded_store_knows_whom_it_gave_what(old):
     for name in old.names:
         shareable = int(old.data[name].shareable.sum())
         with old.store(name) as store:
-            ((number, _, places, prints),) = store.database.rows("given")
+            ((number, _, places, prints, *_),) = store.database.rows("given")
             assert (number, len(prints)) == (1, 16 * shareable)
             assert len(places) == 4 * old.copies * shareable
             found = np.frombuffer(prints, np.uint8).reshape(-1, 16)

@@ -123,6 +123,10 @@ class ExchangeNotApproved(Refusal):
     """A further exchange, which the site's operator has not approved."""
 
 
+class GroundMissing(Refusal):
+    """A row may be shared and has no ground for it, which the site's policy wants."""
+
+
 class DrawRefused(Refusal):
     """A draw that did not follow from what all sites promised, or one too many."""
 

@@ -1,4 +1,4 @@
-"""A site's data in a CSV file: feature columns, label columns and a column of marks.
+"""A site's data in a CSV file: feature, label, mark and ground columns.
 
 The file is read as a whole; every value that cannot be is named with its line and column.
 """
@@ -30,6 +30,7 @@ def read_csv_data(
     *,
     label: str | Sequence[str],
     shareable: str,
+    ground: str,
     classes: Sequence[str] | None,
     separator: str,
     decimal: str,
@@ -43,7 +44,7 @@ def read_csv_data(
                 f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}"
             )
     labels = [label] if isinstance(label, str) else label
-    as_words = {shareable, *(labels if classes is not None else ())}
+    as_words = {shareable, ground, *(labels if classes is not None else ())}
     table = read_table(path, separator=separator, decimal=decimal, text=as_words)
     names = list(table.columns)
     columns = TableColumns.of(
@@ -51,6 +52,7 @@ def read_csv_data(
         names,
         label=label,
         shareable=shareable,
+        ground=ground,
         booleans=[name for name in names if _holds_marks(table.columns[name])],
     )
     features = [_numbers(table, name).astype(np.float64) for name in columns.features]
@@ -64,6 +66,7 @@ def read_csv_data(
         source=str(path),
         features=columns.features,
         classes=classes,
+        ground=None if columns.ground is None else table.columns[columns.ground],
     )
 
 

@@ -24,6 +24,7 @@ def load_site_data(
     spool: Path,
     label: str | Sequence[str] = "label",
     shareable: str = "shareable",
+    ground: str = "ground",
     classes: Sequence[str] | None = None,
     separator: str = ",",
     decimal: str = ".",
@@ -34,6 +35,9 @@ def load_site_data(
     - `.parquet`, `.csv`: feature columns, the column `label` and, unless all is private, a boolean
       column `shareable`. Features go by their position: all sites have the same, in the same
       order. A label may consist of several columns, `label = "time,event"`.
+
+    An array or a text column `ground` may say on what ground each example may be shared: a consent
+    or a licence. It is no feature, and never leaves the site.
 
     Labels that are words are names of `classes`, which all sites have in the same order. A CSV file
     has `separator` between its fields, and `decimal` in its numbers.
@@ -51,13 +55,15 @@ def load_site_data(
     columns: tuple[object, ...] = (label, shareable)
     if (classes, separator, decimal) != (None, ",", "."):  # left out, as before there were any
         columns += (classes, separator, decimal)
+    if ground != "ground":
+        columns = (label, shareable, classes, separator, decimal, ground)
     stamp = repr((str(path.resolve()), version, *columns))
     unpacked = spool / hashlib.sha256(stamp.encode()).hexdigest()[:32]
     if path.suffix == ".npz":
         return read_npz_data(path, unpacked, stamp, classes=classes)
     if path.suffix == ".parquet":
         return read_parquet_data(
-            path, unpacked, stamp, label=label, shareable=shareable, classes=classes
+            path, unpacked, stamp, label=label, shareable=shareable, ground=ground, classes=classes
         )
     if path.suffix == ".csv":
         return read_csv_data(
@@ -65,6 +71,7 @@ def load_site_data(
             stamp,
             label=label,
             shareable=shareable,
+            ground=ground,
             classes=classes,
             separator=separator,
             decimal=decimal,
@@ -79,12 +86,14 @@ def data_behind(stamp: str, *, spool: Path) -> SiteData | None:
     path, _, label, shareable, *more = ast.literal_eval(stamp)
     if not Path(path).exists():
         return None
-    classes, separator, decimal = more or (None, ",", ".")
+    classes, separator, decimal, *named = more or (None, ",", ".")
+    ground = named[0] if named else "ground"
     return load_site_data(
         path,
         spool=spool,
         label=label,
         shareable=shareable,
+        ground=ground,
         classes=classes,
         separator=separator,
         decimal=decimal,

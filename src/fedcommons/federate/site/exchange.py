@@ -32,6 +32,7 @@ from fedcommons.federate.site.given import (
     check_roster,
     check_spread,
 )
+from fedcommons.federate.site.grounds import Grounds, check_grounds
 from fedcommons.federate.site.manifests import Manifest
 from fedcommons.federate.site.participant import Participant
 
@@ -70,6 +71,8 @@ class Exchange:
             self._store.withdrawals.check_all_remembered(own, committed, names)
             self._rows.number()
         manifest, value = self._rows.newest(), secrets.token_bytes(VALUE)
+        if with_key:
+            self._grounds(manifest)
         if self.site.is_simulated and seed is not None:
             value = repeatable_value(seed, self.site.name)
         # A new exchange is made under the newest key, and what was begun is gone on with.
@@ -126,8 +129,14 @@ class Exchange:
             prints = manifest.fingerprints[manifest.share_rows]
             check_approved(self.site.policy, self._store.given, epoch.number)
             check_spread(self.site.policy, self._store.given, epoch, me, prints)
-            self._store.enter(epoch, me, peers, prints)
+            self._store.enter(epoch, me, peers, manifest, self._grounds(manifest))
         return epoch
+
+    def _grounds(self, manifest: Manifest) -> Grounds:
+        """On what ground each row may leave; refused if the policy wants more."""
+        grounds = self.site.data.grounds(manifest.share_rows)
+        check_grounds(self.site.policy.require_ground, grounds, manifest.share_rows)
+        return grounds
 
     def _checked(self, epoch: Epoch) -> tuple[int, Manifest]:
         """This site's place in an epoch or a proposal, and how it numbered its rows for it.
@@ -147,6 +156,7 @@ class Exchange:
             raise EpochRefused("the site is under a commit of this epoch or a later one")
         check_roster(self.site.policy, epoch)
         manifest = self._rows.checked(bytes.fromhex(mine.manifest))
+        self._grounds(manifest)
         for site in epoch.sites:
             if why := misfit(site, self.site.data.layout, self.site.data.columns):
                 raise LayoutRefused(f"site {site.site}: {why}")

@@ -7,11 +7,13 @@ what was sealed for a site may have been received there.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from fedcommons.checks import IntArray
+from fedcommons.federate.protocol.chunks import rows_per_chunk
 from fedcommons.federate.protocol.records import Epoch
 from fedcommons.federate.protocol.refusals import (
     DrawRefused,
@@ -21,12 +23,53 @@ from fedcommons.federate.protocol.refusals import (
 )
 from fedcommons.federate.site.database import Database
 from fedcommons.federate.site.fingerprints import FINGERPRINT
+from fedcommons.federate.site.grounds import Grounds
 from fedcommons.federate.site.ledger import Ledger
+from fedcommons.federate.site.manifests import Manifest
 from fedcommons.federate.site.policy import Policy
 
 NEXT = 0  # stands for whichever exchange comes next
 
 Prints = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GivenRows:
+    """What a site gave in one exchange, by share number.
+
+    Attributes:
+        sites: the identities of the roster.
+        places: (examples, d) who was to be sent each, as places in the roster.
+        fingerprints: (examples, 16) bytes.
+        rows: (examples,) of the data file, as it was offered.
+        per_chunk: how many share numbers one chunk of the exchange has.
+        grounds: on what ground each might be shared, as the site took part.
+    """
+
+    sites: list[str]
+    places: npt.NDArray[np.int32]
+    fingerprints: Prints
+    rows: IntArray
+    per_chunk: int
+    grounds: Grounds
+
+    def numbers(self, recipient: str, chunk: int) -> IntArray:
+        """The share numbers of a chunk that a site was to be sent."""
+        if recipient not in self.sites:
+            return np.empty(0, np.int64)
+        first = chunk * self.per_chunk
+        places = self.places[first : first + self.per_chunk]
+        return first + np.flatnonzero((places == self.sites.index(recipient)).any(axis=1))
+
+    def number(self, fingerprint: bytes, row: int) -> int | None:
+        """The share number of an example; None if it was not shared.
+
+        Of equal examples, it is that of this row if it is one of them.
+        """
+        equal = np.flatnonzero(
+            self.fingerprints.view(f"V{FINGERPRINT}")[:, 0] == np.void(fingerprint)
+        )
+        return next((int(n) for n in equal if self.rows[n] == row), *equal[:1].tolist() or [None])
 
 
 class Given:
@@ -50,26 +93,47 @@ class Given:
         numbers: dict[str, int] = {}
         rows, sites = [fingerprints], [np.array(
             [[numbers.setdefault(who, len(numbers)) for who in row] for row in recipients], np.int64
-        ).reshape(len(fingerprints), -1)]  # fmt: skip
-        for _, names, places, prints in self._database.rows("given"):
-            among = [numbers.setdefault(who, len(numbers)) for who in json.loads(names)]
-            found = np.frombuffer(prints, np.uint8).reshape(-1, FINGERPRINT)
-            drawn = np.frombuffer(places, np.int32).reshape(len(found), -1)
-            rows.append(found)
+        ).reshape(len(fingerprints), len(recipients[0]) if recipients else 0)]  # fmt: skip
+        for exchange in self.exchanges().values():
+            among = [numbers.setdefault(who, len(numbers)) for who in exchange.sites]
+            drawn = exchange.places
+            rows.append(exchange.fingerprints)
             sites.append(np.array(among, np.int64)[drawn] if drawn.size else drawn.astype(np.int64))
         pairs = [_pairs(*both) for both in zip(rows, sites, strict=True)]
         once = np.unique(np.concatenate(pairs), axis=0)
         _, counts = np.unique(once[:, :FINGERPRINT], axis=0, return_counts=True)
         return int(counts.max(initial=0))
 
-    def note(self, epoch: Epoch, me: int, fingerprints: Prints) -> None:
+    def exchanges(self) -> dict[int, GivenRows]:
+        """What was given in each exchange, by its number."""
+        found = {}
+        for epoch, sites, places, prints, rows, per_chunk, grounds, ground in self._database.rows(
+            "given"
+        ):
+            fingerprints = np.frombuffer(prints, np.uint8).reshape(-1, FINGERPRINT)
+            n = len(fingerprints)
+            copies = len(places) // (4 * n) if n else 0
+            found[epoch] = GivenRows(
+                json.loads(sites),
+                np.frombuffer(places, np.int32).reshape(n, copies),
+                fingerprints,
+                np.frombuffer(rows, "<i8").astype(np.int64),
+                per_chunk,
+                Grounds.unpack(grounds, ground),
+            )
+        return found
+
+    def note(self, epoch: Epoch, me: int, manifest: Manifest, grounds: Grounds) -> None:
         """The site takes part in an exchange, inside a transaction; an approval of it is used up.
 
-        `fingerprints` are those of its share numbers, in order.
+        `grounds` are those of its share numbers, in order.
         """
         names = json.dumps([site.identity for site in epoch.sites])
-        places = epoch.draw.recipients(me, 0, len(fingerprints))
-        content = (names, places.astype(np.int32).tobytes(), fingerprints.tobytes())
+        rows = manifest.share_rows
+        places = epoch.draw.recipients(me, 0, len(rows)).astype(np.int32).tobytes()
+        prints = manifest.fingerprints[rows].tobytes()
+        per_chunk = rows_per_chunk(epoch.sites[me], epoch.copies)
+        content = (names, places, prints, rows.astype("<i8").tobytes(), per_chunk, *grounds.pack())
         self._database.put("given", epoch.number, *content)
         approved = self.approved
         for number in (epoch.number, NEXT):

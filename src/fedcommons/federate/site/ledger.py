@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fedcommons.errors import StoreError
@@ -31,6 +31,23 @@ class LedgerEntry:
     chain: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """What was deleted of a chunk that was received.
+
+    Attributes:
+        epoch, sender, chunk: which one; `epoch` is its digest.
+        n: how many examples of it were deleted.
+        numbers: their share numbers, eight bytes each; empty for all that was left of the chunk.
+    """
+
+    epoch: bytes
+    sender: str
+    chunk: int
+    n: int
+    numbers: bytes = b""
+
+
 class Ledger:
     """The part of a store that is only ever added to; every other part notes its changes here."""
 
@@ -46,31 +63,46 @@ class Ledger:
         examples: int,
         size: int,
         evidence: bytes = b"",
-    ) -> None:
+    ) -> int:
         """Append an entry, chained to the one before; the same thing is noted only once.
 
-        Call it inside the transaction that makes the change.
+        Returns its number. Call it inside the transaction that makes the change.
         """
         database = self._database
-        if database.run(
-            "SELECT 1 FROM ledger WHERE event = ? AND epoch = ? AND peer = ? AND chunk = ? "
+        known = database.run(
+            "SELECT entry FROM ledger WHERE event = ? AND epoch = ? AND peer = ? AND chunk = ? "
             "AND evidence = ?",
             (event, epoch, peer, chunk, evidence),
-        ):
-            return
+        )
+        if known:
+            return int(known[0][0])
         ((last,),) = database.run("SELECT COALESCE(MAX(entry), 0) FROM ledger")
         fields = (last + 1, time.time(), event, epoch, peer, chunk, examples, size, evidence)
         chain = row_digest(database.get("ledger"), *fields)
         database.run("INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*fields, chain))
         database.set("ledger", chain)
+        return int(last) + 1
 
     def note_deleted(
-        self, deleted: Mapping[str, int], epoch: int, serial: int, evidence: bytes = b""
+        self, deleted: Sequence[Deletion], epoch: int, serial: int, evidence: bytes = b""
     ) -> None:
-        """How many examples of each sender were deleted."""
-        for sender, n in deleted.items():
-            if n:
-                self.note("deleted", epoch, sender, serial, n, 0, evidence)
+        """How many examples of each sender were deleted, and which."""
+        for sender in dict.fromkeys(deletion.sender for deletion in deleted):
+            parts = [deletion for deletion in deleted if deletion.sender == sender]
+            if n := sum(part.n for part in parts):
+                entry = self.note("deleted", epoch, sender, serial, n, 0, evidence)
+                for part in parts:
+                    self._note_deletion(entry, part)
+
+    def _note_deletion(self, entry: int, part: Deletion) -> None:
+        if part.n:
+            ((last,),) = self._database.run("SELECT COALESCE(MAX(id), 0) FROM deleted")
+            fields = (part.epoch, part.sender, part.chunk, part.n, part.numbers)
+            self._database.put("deleted", last + 1, entry, *fields)
+
+    def deletions(self) -> list[tuple[int, Deletion]]:
+        """What was deleted, with the entry that it was noted by, the oldest first."""
+        return [(row[1], Deletion(*row[2:])) for row in sorted(self._database.rows("deleted"))]
 
     def note_sent(self, epoch: int, sent: Sequence[tuple[str, int, int, int]]) -> None:
         """The envelopes that were sealed: (peer, chunk, examples, bytes) of each."""

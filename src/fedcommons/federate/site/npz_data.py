@@ -1,4 +1,4 @@
-"""A site's data in an .npz file: the arrays x, y and `shareable`."""
+"""A site's data in an .npz file: the arrays x, y, `shareable` and `ground`."""
 
 from __future__ import annotations
 
@@ -33,8 +33,7 @@ def read_npz_data(
         raise
     except Exception as error:  # of what others wrote zipfile and NumPy raise anything
         raise DataError(f"{path} cannot be read as .npz: {error}") from None
-    if "shareable.npy" in names:
-        small |= read_npz(path, ["shareable"], DataError)
+    small |= read_npz(path, [], DataError, optional=["shareable", "ground"])
     return SiteData.checked(
         rows,
         small["y"],
@@ -42,6 +41,7 @@ def read_npz_data(
         stamp=stamp,
         source=str(path),
         classes=classes,
+        ground=small.get("ground"),
     )
 
 

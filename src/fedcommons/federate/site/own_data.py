@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedcommons.checks import BoolArray
+from fedcommons.checks import BoolArray, IntArray
 from fedcommons.errors import DataError
 from fedcommons.federate.protocol.example_schema import (
     ExampleForm,
@@ -20,6 +20,7 @@ from fedcommons.federate.protocol.example_schema import (
 from fedcommons.federate.protocol.packing import DTYPES
 from fedcommons.federate.site.file_rows import ArrayRows, FileRows, Rows
 from fedcommons.federate.site.fingerprints import FINGERPRINT, fingerprints_of
+from fedcommons.federate.site.grounds import Grounds
 from fedcommons.federate.site.labels import checked_labels, class_names, numbered
 from fedcommons.federate.site.spool import UNPACKED
 
@@ -40,6 +41,7 @@ class SiteData:
         features: their names; none if they have none.
         columns: the digest of these names; empty if there are none.
         n_classes: class numbers are below it, those of others too; None if it is not known.
+        ground: on what ground each may be shared; None if that is not said of any.
     """
 
     x: Rows
@@ -51,6 +53,7 @@ class SiteData:
     features: tuple[str, ...] = ()
     columns: str = ""
     n_classes: int | None = None
+    ground: Grounds | None = None
 
     @classmethod
     def from_arrays(
@@ -60,13 +63,16 @@ class SiteData:
         shareable: npt.ArrayLike | None = None,
         *,
         classes: Sequence[str] | None = None,
+        ground: Iterable[str | None] | None = None,
     ) -> SiteData:
         """Examples in memory; without `shareable` all are private.
 
         Labels are numbers of any shape: one integer each is a class number. Or they are names of
-        `classes`, a list that all sites have in the same order.
+        `classes`, a list that all sites have in the same order. `ground` says on what ground each
+        example may be shared; None or blank if that is not said of it.
         """
-        return cls.checked(ArrayRows(np.asarray(x)), y, shareable, classes=classes)
+        rows = ArrayRows(np.asarray(x))
+        return cls.checked(rows, y, shareable, classes=classes, ground=ground)
 
     @classmethod
     def checked(
@@ -79,6 +85,7 @@ class SiteData:
         source: str = "data",
         features: Sequence[str] = (),
         classes: Sequence[str] | None = None,
+        ground: Iterable[str | None] | None = None,
     ) -> SiteData:
         """Examples whose parts fit together; raise if they do not."""
         names = None if classes is None else class_names(classes)
@@ -106,6 +113,7 @@ class SiteData:
             tuple(features),
             digest_of_columns(features) if features else "",
             None if names is None else len(names),
+            None if ground is None else Grounds.checked(ground, len(labels), source),
         )
 
     @classmethod
@@ -128,6 +136,10 @@ class SiteData:
                 f"{self.source}: y must be labels from 0 to {self.n_classes - 1}, got "
                 f"{self.y[row]} in example {row}"
             )
+
+    def grounds(self, rows: IntArray) -> Grounds:
+        """On what ground each of these rows may be shared."""
+        return Grounds.none(len(rows)) if self.ground is None else self.ground.take(rows)
 
     @property
     def n_examples(self) -> int:

@@ -1,4 +1,4 @@
-"""A site's data in a Parquet file: feature columns, a label column and a column of marks."""
+"""A site's data in a Parquet file: feature, label, mark and ground columns."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from fedcommons.federate.site.table_columns import TableColumns, together
 from fedcommons.parquet import index_columns, opened
 
 BLOCK_BYTES = 16 << 20  # of rows that are put together at a time
+TEXT = ("string", "large_string", "string_view")
 COLUMNS_AT_ONCE = 16  # one page of each is in memory, about a megabyte
 
 
@@ -30,6 +31,7 @@ def read_parquet_data(
     *,
     label: str | Sequence[str],
     shareable: str,
+    ground: str,
     classes: Sequence[str] | None,
 ) -> SiteData:
     # Otherwise whole row groups are read ahead, and a file may be a single one.
@@ -41,6 +43,7 @@ def read_parquet_data(
             schema.names,
             label=label,
             shareable=shareable,
+            ground=ground,
             index=index_columns(schema),
             booleans=[field.name for field in schema if field.type == "bool"],
         )
@@ -48,10 +51,18 @@ def read_parquet_data(
         dtype = _dtype_of(path, schema, features)
         y = together([_column(path, file, name) for name in columns.labels])
         marked = None if columns.shareable is None else _column(path, file, columns.shareable)
+        grounds = None if columns.ground is None else _grounds(path, file, columns.ground)
         parts = _rows_of(path, file, features, dtype, unpacked.parent)
         rows = FileRows(spool.unpack(unpacked, parts), 0, dtype, (len(y), len(features)))
     return SiteData.checked(
-        rows, y, marked, stamp=stamp, source=str(path), features=features, classes=classes
+        rows,
+        y,
+        marked,
+        stamp=stamp,
+        source=str(path),
+        features=features,
+        classes=classes,
+        ground=grounds,
     )
 
 
@@ -71,6 +82,14 @@ def _column(path: Path, file: Any, name: str) -> npt.NDArray[Any]:
     if column.null_count:
         raise DataError(f"{path}: column {name!r} must have no missing values")
     return np.asarray(column.to_numpy())
+
+
+def _grounds(path: Path, file: Any, name: str) -> Iterator[str | None]:
+    """A column of text, in which values may be missing."""
+    column = file.read([name])[name]
+    if str(column.type) not in TEXT and column.null_count < len(column):
+        raise DataError(f"{path}: column {name!r} must be text, got {column.type}")
+    return (value for chunk in column.chunks for value in chunk.to_pylist())
 
 
 def _rows_of(

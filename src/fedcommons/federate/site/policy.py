@@ -44,6 +44,7 @@ class Policy:
         min_sites: the least sites in an exchange, this one included.
         max_copies: the most sites that may ever be sent the same example.
         share_with_all: whether every other site of an exchange may get a copy of the same example.
+        require_ground: whether every example that may be shared needs a ground in the data file.
         exchanges: how many exchanges need no approval by the operator.
         draws: how often this site helps to draw one exchange: more would let others choose.
         unconfirmed_answers: how many answers it gives under a commit before another site must have
@@ -56,6 +57,7 @@ class Policy:
     min_sites: int = 3
     max_copies: int = 3
     share_with_all: bool = False
+    require_ground: bool = False
     exchanges: int = 1
     draws: int = 3
     unconfirmed_answers: int = 10
@@ -67,7 +69,7 @@ class Policy:
             name, value = field.name, getattr(self, field.name)
             if name == "apps":
                 checked: Any = _hashes(value)
-            elif name == "share_with_all":
+            elif name in ("share_with_all", "require_ground"):
                 checked = checks.boolean(_key(name), value)
             else:
                 low = lowest.get(name, 1)

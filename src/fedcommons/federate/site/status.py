@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from fedcommons.federate.protocol.commits import Commit
+from fedcommons.federate.protocol.records import LARGEST
 from fedcommons.federate.site import labels, standardisation
+from fedcommons.federate.site.decoded import decoded_epoch
 from fedcommons.federate.site.own_data import SiteData
 from fedcommons.federate.site.policy import read_policy
 from fedcommons.federate.site.store import Store
@@ -20,7 +22,7 @@ def status_of(store: Store) -> dict[str, Any]:
     commit = Commit.decode(record) if record else None
     manifest, withdrawals = store.manifests.newest(), store.withdrawals
     live = manifest.live & ~withdrawals.gone(manifest) if manifest else np.empty(0, np.bool_)
-    names = _names(store)
+    names = names_of(store)
     return {
         "federation": store.federation,
         "identity": store.identity.name,
@@ -53,6 +55,8 @@ def summary_of(data: SiteData) -> dict[str, Any]:
         "an_example": data.layout,
         "labels": labels.in_words(data.y),
     }
+    if data.ground is not None:
+        found["shareable_with_ground"] = int((data.shareable & data.ground.stated).sum())
     if data.features:
         found["features"] = ", ".join(data.features)
     if apart := standardisation.scales_of(data):
@@ -62,7 +66,7 @@ def summary_of(data: SiteData) -> dict[str, Any]:
 
 def ledger_of(store: Store) -> list[dict[str, Any]]:
     """All entries, with the names of peers; an entry that was changed raises an error."""
-    names = _names(store)
+    names = names_of(store)
     return [
         {
             "entry": entry.entry,
@@ -79,11 +83,14 @@ def ledger_of(store: Store) -> list[dict[str, Any]]:
     ]
 
 
-def _names(store: Store) -> dict[str, str]:
+def names_of(store: Store) -> dict[str, str]:
     """The names of peers by their keys, also by those that they replaced."""
     record = store.commit_record()[1]
     members = Commit.decode(record).members if record else ()
+    epochs = store.epochs.between(0, LARGEST).values()
+    offers = [offer for _, known in epochs if known for offer in decoded_epoch(known).sites]
     return {
+        **{offer.identity: offer.site for offer in offers},
         **store.keyring.replaced_peers(),
         **{identity: site for site, identity in store.keyring.trusted_peers().items()},
         **{member.identity: member.site for member in members},

@@ -10,9 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-
 from fedcommons.federate.protocol import durable, keys
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.packing import SharedExamples
@@ -21,9 +18,10 @@ from fedcommons.federate.site import store_upgrade
 from fedcommons.federate.site.database import Database
 from fedcommons.federate.site.epochs import Epochs
 from fedcommons.federate.site.given import Given
+from fedcommons.federate.site.grounds import Grounds
 from fedcommons.federate.site.keyring import Keyring
-from fedcommons.federate.site.ledger import Ledger
-from fedcommons.federate.site.manifests import Manifests
+from fedcommons.federate.site.ledger import Deletion, Ledger
+from fedcommons.federate.site.manifests import Manifest, Manifests
 from fedcommons.federate.site.questions import Questions
 from fedcommons.federate.site.received import ReceivedChunks
 from fedcommons.federate.site.recovery import Recovery
@@ -93,15 +91,15 @@ class Store:
     # What an exchange brings
 
     def enter(
-        self, epoch: Epoch, me: int, peers: Mapping[str, str], fingerprints: npt.NDArray[np.uint8]
+        self, epoch: Epoch, me: int, peers: Mapping[str, str], manifest: Manifest, grounds: Grounds
     ) -> None:
         """Take part in an epoch, and remember the keys of its sites and who gets what of this one.
 
-        `fingerprints` are those of the site's share numbers, in order.
+        `grounds` are those of the site's share numbers, in order.
         """
         with self.database.writing("store.epoch"):
             self.epochs.enter(epoch.number, epoch.record, peers)
-            self.given.note(epoch, me, fingerprints)
+            self.given.note(epoch, me, manifest, grounds)
 
     def receive(
         self,
@@ -129,10 +127,9 @@ class Store:
         if not gone and not useless:
             return
         with self.database.writing("store.given_up"):
-            deleted: dict[str, int] = {}
-            for epoch, sender, chunk, n in gone:
+            for epoch, sender, chunk, _ in gone:
                 self.received.delete(epoch, sender, chunk)
-                deleted[sender] = deleted.get(sender, 0) + n
+            deleted = [Deletion(*row) for row in gone]
             self.keyring.destroy(useless)
             self.ledger.note_deleted(deleted, max(dead.values(), default=0), 0, b"given up")
         with durable.point("store.wiped"):

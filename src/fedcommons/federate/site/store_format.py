@@ -32,7 +32,8 @@ CREATE TABLE epochs (
 );
 CREATE TABLE given (
     epoch INTEGER PRIMARY KEY, sites TEXT NOT NULL, places BLOB NOT NULL,
-    fingerprints BLOB NOT NULL, seal BLOB NOT NULL
+    fingerprints BLOB NOT NULL, rows BLOB NOT NULL, per_chunk INTEGER NOT NULL,
+    grounds TEXT NOT NULL, ground BLOB NOT NULL, seal BLOB NOT NULL
 );
 CREATE TABLE received (
     epoch BLOB NOT NULL, sender TEXT NOT NULL, chunk INTEGER NOT NULL, n INTEGER NOT NULL,
@@ -44,8 +45,12 @@ CREATE TABLE commits (
     seal BLOB NOT NULL
 );
 CREATE TABLE withdrawals (
-    fingerprint BLOB PRIMARY KEY, row INTEGER NOT NULL, seal BLOB NOT NULL
+    fingerprint BLOB PRIMARY KEY, row INTEGER NOT NULL, total INTEGER NOT NULL, seal BLOB NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE deleted (
+    id INTEGER PRIMARY KEY, entry INTEGER NOT NULL, epoch BLOB NOT NULL, sender TEXT NOT NULL,
+    chunk INTEGER NOT NULL, n INTEGER NOT NULL, numbers BLOB NOT NULL, seal BLOB NOT NULL
+);
 CREATE TABLE ledger (
     entry INTEGER PRIMARY KEY, time REAL NOT NULL, event TEXT NOT NULL, epoch INTEGER NOT NULL,
     peer TEXT NOT NULL, chunk INTEGER NOT NULL, examples INTEGER NOT NULL, size INTEGER NOT NULL,
@@ -60,7 +65,10 @@ CREATE TRIGGER no_replace BEFORE INSERT ON ledger
     WHEN NEW.entry <= (SELECT MAX(entry) FROM ledger)
     BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
 """
-SEALED = ("about", "peers", "manifest", "epoch_keys", "epochs", "given", "commits", "withdrawals")
+SEALED = (
+    *("about", "peers", "manifest", "epoch_keys", "epochs", "given", "commits", "withdrawals"),
+    "deleted",
+)
 SMALL = (*SEALED, "ledger")  # all but what was received, which may be large
 
 

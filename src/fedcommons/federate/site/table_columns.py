@@ -23,11 +23,13 @@ class TableColumns:
     Attributes:
         labels: one, or several that make up a label together.
         shareable: what may be shared; None if there is no such column, and all is private.
+        ground: on what ground rows may be shared; None if there is no such column.
         features: the others, in order.
     """
 
     labels: list[str]
     shareable: str | None
+    ground: str | None
     features: list[str]
 
     @classmethod
@@ -38,6 +40,7 @@ class TableColumns:
         *,
         label: str | Sequence[str],
         shareable: str,
+        ground: str,
         index: Collection[str] = (),
         booleans: Collection[str] = (),
     ) -> TableColumns:
@@ -48,6 +51,7 @@ class TableColumns:
             names: of all columns, in order.
             label: of one column, or of several: in a list, or in a text with commas between.
             shareable: of the column of marks, which may be missing.
+            ground: of the column of grounds, likewise.
             index: columns that number the rows.
             booleans: columns of booleans.
         """
@@ -60,7 +64,7 @@ class TableColumns:
                 f"{path} must have the label {wanted} {said} and each column once, "
                 f"got {list(names)[:20]}"
             )
-        features = [name for name in names if name not in (*labels, shareable)]
+        features = [name for name in names if name not in (*labels, shareable, ground)]
         for name in features:
             if name in index:
                 raise DataError(
@@ -75,7 +79,8 @@ class TableColumns:
                 )
         if not features:
             raise DataError(f"{path} must have feature columns, got {list(names)[:20]}")
-        return cls(labels, shareable if shareable in names else None, features)
+        marks, grounds = (name if name in names else None for name in (shareable, ground))
+        return cls(labels, marks, grounds, features)
 
 
 def _label_columns(label: str | Sequence[str], names: Sequence[str]) -> list[str]:

@@ -18,7 +18,7 @@ from fedcommons.federate.site.database import Database
 from fedcommons.federate.site.decoded import decoded_commit
 from fedcommons.federate.site.epochs import Epochs
 from fedcommons.federate.site.keyring import Keyring
-from fedcommons.federate.site.ledger import Ledger
+from fedcommons.federate.site.ledger import Deletion, Ledger
 from fedcommons.federate.site.manifests import Manifest, Manifests, among
 from fedcommons.federate.site.received import ReceivedChunks
 from fedcommons.federate.site.spool import SPOOL
@@ -53,7 +53,15 @@ class Withdrawals:
         return self._database.get("withdrew all") is not None
 
     def fingerprints(self) -> set[bytes]:
-        return {fingerprint for fingerprint, _ in self._database.rows("withdrawals")}
+        return {fingerprint for fingerprint, _, _ in self._database.rows("withdrawals")}
+
+    def rows(self, total: int) -> list[tuple[bytes, int]]:
+        """(fingerprint, row) of what was withdrawn when it came to so many examples in total.
+
+        0 stands for what was withdrawn before stores kept when.
+        """
+        rows = self._database.rows("withdrawals")
+        return sorted(((f, row) for f, row, at in rows if at == total), key=lambda one: one[1])
 
     def gone(self, manifest: Manifest) -> BoolArray:
         """(rows,) the rows that took part when they were numbered and were withdrawn since."""
@@ -88,10 +96,10 @@ class Withdrawals:
             before = self.fingerprints()
             fresh = {manifest.fingerprints[row].tobytes(): int(row) for row in rows}
             fresh = {f: row for f, row in fresh.items() if f not in before}
+            total = len(before) + len(fresh)
             for fingerprint, row in fresh.items():
-                self._database.put("withdrawals", fingerprint, row)
+                self._database.put("withdrawals", fingerprint, row, total)
             if fresh:
-                total = len(before) + len(fresh)
                 epoch = self._epochs.highest()[0]
                 self._ledger.note("withdrawn", epoch, "", total, len(fresh), 0)
         self._database.wipe()
@@ -114,11 +122,12 @@ class Withdrawals:
     def withdraw_everything(self) -> None:
         """Leave the federation, and delete all that was received."""
         with self._database.writing("store.withdrew_all"):
-            epoch, held = self._epochs.highest()[0], dict(self._received.counts())
+            epoch, held = self._epochs.highest()[0], self._received.rows()
             self._database.set("withdrew all", b"1")
             self._received.delete_all()
             self._keyring.destroy_all()
-            self._ledger.note_deleted(held, epoch, 0, b"withdrew all")
+            deleted = [Deletion(*row[:4]) for row in held]
+            self._ledger.note_deleted(deleted, epoch, 0, b"withdrew all")
             self._ledger.note("withdrawn", epoch, "everything", 0, 0, 0)
         with durable.point("store.wiped"):
             self._database.wipe()
@@ -209,8 +218,8 @@ def delete_what_left(
     *,
     unfinished: Set[bytes],
     withdrew: Set[str],
-) -> dict[str, int]:
-    """Delete all that a commit does not give this site: how many examples of each sender.
+) -> list[Deletion]:
+    """Delete all that a commit does not give this site, and say what that was.
 
     Epochs after the commit's are `unfinished`, and what they brought stays. Only chunks of senders
     in `withdrew` are deleted there too, since a withdrawn example may be among them under another
@@ -222,19 +231,19 @@ def delete_what_left(
         for sender, recipient in commit.pairs
         if recipient == me
     }
-    deleted: dict[str, int] = {}
+    deleted = []
     for of_epoch, sender, chunk, n, *_ in received.rows():
-        owner, n_deleted = given.get((of_epoch, sender)), 0
+        owner = given.get((of_epoch, sender))
         if of_epoch in unfinished and sender not in withdrew:
             pass
         elif owner is None:
             received.delete(of_epoch, sender, chunk)
-            n_deleted = n
+            deleted.append(Deletion(of_epoch, sender, chunk, n))
         elif commit.withdrawn[owner]:
             examples = received.examples(of_epoch, sender, chunk)
-            stays = examples.select(~np.isin(examples.numbers, commit.withdrawn[owner]))
-            n_deleted = n - len(stays)
-            if n_deleted:
-                received.replace(of_epoch, sender, chunk, stays)
-        deleted[sender] = deleted.get(sender, 0) + n_deleted
+            gone = np.isin(examples.numbers, commit.withdrawn[owner])
+            if gone.any():
+                received.replace(of_epoch, sender, chunk, examples.select(~gone))
+                numbers = examples.numbers[gone].astype("<i8").tobytes()
+                deleted.append(Deletion(of_epoch, sender, chunk, int(gone.sum()), numbers))
     return deleted

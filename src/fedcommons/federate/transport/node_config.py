@@ -98,6 +98,7 @@ def _data_file(context: Context, key: str, classes: Sequence[str] | None) -> Sit
         spool=store_folder(context) / SPOOL,
         label=str(config.get("label-column", "label")),
         shareable=str(config.get("shareable-column", "shareable")),
+        ground=str(config.get("ground-column", "ground")),
         classes=classes,
         separator=str(config.get("separator", ",")),
         decimal=str(config.get("decimal", ".")),
