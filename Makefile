@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 FASHION ?= fashion-mnist.npz
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce results test check quick coverage lint types unit programs fuzz bench lock licences format clean
+.PHONY: help reproduce results test check quick coverage lint types unit programs fuzz bench chaos lock licences format clean
 
 help: ## List the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -91,6 +91,10 @@ bench: $(FEDERATION) ## Measure speed and memory, ours and peers'
 	$(BIN)/python benchmarks/deployment.py --json results/benchmark-deployment.json
 	$(BIN)/python benchmarks/exchange.py --json results/benchmark-exchange.json
 	$(BIN)/python benchmarks/proxy.py --json results/benchmark-proxy.json
+
+chaos: $(FEDERATION) ## Kill processes of a real federation at random, and see that nothing is lost
+	@mkdir -p results
+	$(BIN)/python benchmarks/chaos.py --seed $${CHAOS_SEED:-0} --json results/benchmark-chaos.json
 
 # What CI installs where nothing may have been exchanged on its way. Without PyTorch, of which there
 # are several builds of one version, each with hashes of its own.

@@ -132,3 +132,21 @@ def test_adoption_benchmark_runs_and_nothing_is_lost_while_nothing_is_shared(tmp
     of_seeds = all_answer["of each seed"]
     assert of_seeds["after"] == pytest.approx(of_seeds["before"], abs=0.02)  # 3 of 17,000 examples
     assert half_missing["difference"] != 0
+
+
+def test_chaos_benchmark_runs_and_reaches_the_model_without_a_kill(tmp_path):
+    out = tmp_path / "results.json"
+    subprocess.run(
+        [
+            sys.executable, BENCHMARKS / "chaos.py", "--kills", "2", "--sites", "3",
+            "--rounds", "2", "--what", "serverapp", "superlink", "--json", out,
+        ],
+        check=True,
+        capture_output=True,
+    )  # fmt: skip
+    found = json.loads(out.read_text())
+    assert found["same"]
+    assert {kill["what"] for kill in found["kills"]} == {"serverapp", "superlink"}
+    assert found["held"]["coverage"] == pytest.approx(found["held"]["examples"]) == 3 * 60 - 2
+    assert found["held"]["receipts"] == 6
+    assert found["marks at recipients"] == 3 * 30 - 1

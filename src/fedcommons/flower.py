@@ -190,6 +190,8 @@ def settings_from(run_config: Mapping[str, Any]) -> dict[str, Any]:
         "seed",
         "answer-bound",
         "scale",
+        "evaluate-every",
+        "fraction-evaluate",
     )
     found = {name.replace("-", "_"): run_config[name] for name in names if name in run_config}
     p = checks.real("straggler-prob", run_config.get("straggler-prob", -1), low=-math.inf)

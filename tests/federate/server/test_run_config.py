@@ -6,7 +6,9 @@ from flwr.app import Context, RecordDict
 from fedcommons import flower
 from fedcommons.errors import ArgumentError
 from fedcommons.federate.server import coordinator
+from fedcommons.federate.server.evaluation import Evaluation
 from fedcommons.federate.server.settings import Settings
+from fedcommons.federate.transport.coded_sum import CodedSum
 from fedcommons.methods import Method
 
 
@@ -59,6 +61,12 @@ def test_names_of_sites_may_have_spaces_about_them(monkeypatch):
     config = {"state-dir": "/nowhere", "copies": 1, "leave": "a, b,"}
     given = flower.share(None, Context(1, 1, {}, RecordDict(), config))
     assert given["leave"] == ["a", "b"]
+
+
+def test_a_run_config_sets_when_sites_evaluate():
+    given = flower.settings_from({"evaluate-every": 3, "fraction-evaluate": 0.0})
+    strategy = CodedSum(None, **given)
+    assert strategy.evaluation == Evaluation(every=3, fraction=0.0)
 
 
 def test_a_run_config_sets_the_method():
