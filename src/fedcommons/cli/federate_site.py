@@ -262,7 +262,7 @@ def ledger(
     file, its share number, who got it, on what ground, and the digest of the
     receipt. Of what others sent, their share numbers. All of the store is read.
 
-    Example: fedcommons federate ledger /srv/hospital-a/store --csv audit.csv --rows
+    Example: fedcommons federate ledger /srv/store --csv audit.csv --rows
     """
     need_flower()
     from fedcommons.federate.site.status import ledger_of
