@@ -17,12 +17,15 @@ from tests.federate.server.agreement import check_agreement
 from tests.federate.tiny import Tiny, train
 
 FAR = 2**40
+N_EXAMPLES = 200  # a quarter shared: no draw leaves a site without something for each other
 
 
 @pytest.fixture
 def four(make_site):
     policy = Policy(exchanges=9)
-    return [make_site(name, clinic_data(k), None, policy) for k, name in enumerate("abcd")]
+    return [
+        make_site(name, clinic_data(k, N_EXAMPLES), None, policy) for k, name in enumerate("abcd")
+    ]
 
 
 @pytest.fixture
@@ -221,7 +224,7 @@ def test_another_sites_signature_is_no_receipt(four):
 def test_a_site_that_took_no_part_sent_nothing(four, make_site):
     epoch = epoch_of(four)
     commit = committed_to(epoch, receipts_of(four, epoch))
-    again = make_site("a2", clinic_data(0))
+    again = make_site("a2", clinic_data(0, N_EXAMPLES))
     with again.store.database.writing("store.created"):  # the same site with an empty store
         again.store.database.set("identity", four[0].store.identity.private)
     again.name = "a"
