@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedcommons.checks import BoolArray, FloatArray
+from fedcommons.checks import BoolArray, FloatArray, IntArray
 
 OTHERS_TRIED = 8  # random patterns of the other clients, in `weights_of_one`
 
@@ -27,11 +27,14 @@ class Arrivals:
         on_time: whose answer to this round's question came in time.
         asked: who was asked; one that still owes an answer to an earlier question is not.
         late: whose answer to an earlier question came now.
+        age: how many rounds ago that question was asked; 0 where nothing is late. None if no
+            answer is ever late.
     """
 
     on_time: BoolArray
     asked: BoolArray
     late: BoolArray
+    age: IntArray | None = None
 
     @classmethod
     def now_or_never(cls, answered: BoolArray) -> Arrivals:
