@@ -41,7 +41,9 @@ def through_weights(
         memory = np.array([gradient(i, x) for i in range(N)])
     for t in range(len(found)):
         arrivals = found.arrivals
-        now = Arrivals(*(getattr(arrivals, name)[t] for name in ("on_time", "asked", "late", "age")))
+        now = Arrivals(
+            *(getattr(arrivals, name)[t] for name in ("on_time", "asked", "late", "age"))
+        )
         weights = estimator.weigh(now, np.full(N, p))
         estimate, back = np.zeros(P), np.zeros(P)
         for i in range(N):
@@ -95,9 +97,7 @@ def test_k_fastest_is_a_policy_with_the_mean_of_those_who_answered():
 def test_latest_with_a_warm_start_is_mifa_and_late_answers_count():
     found = ticks(policies.Policy("deadline", deadline=0.8, late="remember"))
     assert found.late.any()
-    theirs = asynchronous.mifa(
-        gradient, X, asynchronous.events_of(found), eta=ETA, n_clients=N
-    )
+    theirs = asynchronous.mifa(gradient, X, asynchronous.events_of(found), eta=ETA, n_clients=N)
     ours = through_weights(estimators.latest, found, X, warm=True)
     assert np.allclose(ours, theirs, rtol=0, atol=1e-12)
 
@@ -107,9 +107,7 @@ def test_memory_is_fedvarp_where_the_server_draws_as_many_each_round():
     rng = np.random.default_rng(0)
     drawn = np.array([rng.permutation(N) < 2 for _ in range(N_TICKS)])
     found = Ticks.of_rounds(drawn)
-    theirs = asynchronous.fedvarp(
-        gradient, X, asynchronous.events_of(found), eta=ETA, n_clients=N
-    )
+    theirs = asynchronous.fedvarp(gradient, X, asynchronous.events_of(found), eta=ETA, n_clients=N)
     ours = through_weights(estimators.memory, found, X, p=1 - 2 / N)
     assert np.allclose(ours, theirs, rtol=0, atol=1e-12)
 

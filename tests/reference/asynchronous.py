@@ -57,9 +57,7 @@ def fedasync(
     return models
 
 
-def k_fastest(
-    gradient: Gradient, x: np.ndarray, events: Events, *, eta: float
-) -> list[np.ndarray]:
+def k_fastest(gradient: Gradient, x: np.ndarray, events: Events, *, eta: float) -> list[np.ndarray]:
     """Dutta et al. 2018, K-sync: the mean of the first K gradients, the others given up."""
     models = [x]
     for buffer in events:
@@ -89,7 +87,9 @@ def fedvarp(
     y = [np.zeros_like(x) for _ in range(n_clients)]
     for buffer in events:
         fresh = {i: gradient(i, models[-1]) for i, _ in buffer}
-        v = np.mean(y, axis=0) + sum((fresh[i] - y[i] for i in fresh), np.zeros_like(x)) / len(fresh)
+        v = np.mean(y, axis=0) + sum((fresh[i] - y[i] for i in fresh), np.zeros_like(x)) / len(
+            fresh
+        )
         models.append(models[-1] - eta * v)
         for i, value in fresh.items():
             y[i] = value
