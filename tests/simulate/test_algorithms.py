@@ -195,7 +195,7 @@ def test_decoders_that_know_who_is_there_are_coded_gd_where_nothing_is_shared(bl
 
 
 def test_a_presence_split_over_everybody_needs_one_client(blobs):
-    """With all data everywhere it is gradient descent, scaled by 1/(1 - p^N), if anybody is there."""
+    """All data everywhere: gradient descent, scaled by 1/(1 - p^N), if anybody is there."""
     p, everything = 0.5, dict(proportion=1.0, copies=3)
     found = results(blobs, curve("presence_split", **everything, straggler_prob=p))
     answered = draws.answered(curve("presence_split", straggler_prob=p), 1, 4, seed=3, run=0)

@@ -16,6 +16,6 @@ presence_split = Algorithm(
     weigh=estimated,
     examples=decoding.presence_split,
 )
-"""g^ = sum_j g_j / (1 - prod_i p_i) over the examples of which a holder is there. It takes for known
-who will answer when the round begins, and cannot go with a memory of each client: what a client
-answers depends on who else is there."""
+"""g^ = sum_j g_j / (1 - prod_i p_i) over the examples of which a holder is there. It takes for
+known who will answer when the round begins, and cannot go with a memory of each client: what a
+client answers depends on who else is there."""
