@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -28,7 +29,7 @@ LOOKS_APART = 1.01  # the test set is looked at when so many times as much time 
 CAP = 0.95  # of an estimated p, as in `Reliability`
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)  # without slots: jobs are counted once
 class Timeline:
     """The ticks of a curve run, and what the server assumes.
 
@@ -48,6 +49,11 @@ class Timeline:
     chunks: tuple[tuple[IntArray, ...], ...] | None = None
     chosen: IntArray | None = None
     seconds: float | None = None
+
+    @cached_property
+    def jobs(self) -> IntArray:
+        """The number of each client's job in each tick: (T, N)."""
+        return self.ticks.jobs
 
     def looks(self) -> IntArray:
         """After how many ticks the test set is looked at: (n,), ascending from 0.
@@ -72,6 +78,10 @@ class Timeline:
     def ticks_by(self, times: FloatArray) -> IntArray:
         """How many ticks have ended by each time: (n,)."""
         return np.searchsorted(self.ticks.ends, times, side="right")
+
+    def last_looks(self, n_points: int, looks: IntArray) -> IntArray:
+        """Which look, of all, is the last one up to each of the recorded times: (n_points + 1,)."""
+        return np.searchsorted(looks, self.ticks_by(self.times(n_points)), side="right") - 1
 
 
 def of_rounds(answered: BoolArray, probs: FloatArray, held: IntArray) -> Timeline:
@@ -100,15 +110,11 @@ def of_clock(
     N, doing = len(held), work.parse(curve.work)
     law = timing.law(N, per_example, seed=seed, run=run, sites=sites)
     policy = policy_of(curve, law)
-    fitting = None
-    if doing.follows_speed:
-        fitting = work.fitting(law, time_to_fit(curve, law), per_example, N)
-    sizes = doing.sizes(held, fitting)
+    sizes = sizes_of(curve, law, held, per_example)
     places = chunks_of(doing, held, sizes, seed=seed, run=run)
     examples = held / np.array([len(one) for one in places]) if places else sizes
     asks = held > 0  # who has nothing to work on is not asked
     job = np.maximum(examples, 1) * per_example * curve.local_steps
-    check_can_be_on_time(law, policy, job, asks, sites)
 
     def clock(law: Delays, number: int, purpose: str) -> Ticks:
         absences = timing.absences(N, classes, seed=seed, run=number, sites=sites)
@@ -149,34 +155,42 @@ def time_to_fit(curve: Curve, law: Delays) -> float:
     return deadlines.for_fitting_work(law.links())
 
 
-def check_can_be_on_time(
-    law: Delays, policy: Policy, job: FloatArray, asks: BoolArray, sites: Sequence[str]
-) -> None:
-    """Refuse a deadline that is shorter than some link, or within which a client can never answer.
+def sizes_of(curve: Curve, law: Delays, held: IntArray, per_example: float) -> IntArray:
+    """How many of the examples that it holds each client works on when it is asked: (N,)."""
+    doing, fitting = work.parse(curve.work), None
+    if doing.follows_speed:
+        fitting = work.fitting(law, time_to_fit(curve, law), per_example, len(held))
+    return doing.sizes(held, fitting)
 
-    Where late answers are remembered they count all the same.
+
+def never_on_time(
+    curve: Curve, law: Delays, held: IntArray, per_example: float, names: Sequence[str]
+) -> str:
+    """What to say of a client that can never answer within the deadline; empty without any.
+
+    A deadline that is shorter than a client's link is refused, unless its answers count when they
+    are late.
     """
-    if policy.deadline is None:
-        return
-    least = law.least(job)
-
-    def name(i: int) -> str:
-        return sites[i] if sites else f"client {i}"
-
-    links = law.least(np.zeros(len(job)))
-    if (too_far := asks & (links >= policy.deadline)).any():
+    policy, work_fits = policy_of(curve, law), work.parse(curve.work).follows_speed
+    T = time_to_fit(curve, law) if work_fits else policy.deadline
+    if T is None or (policy.late == "remember" and not work_fits):
+        return ""
+    links = law.least(np.zeros(len(held)))
+    if (too_far := (held > 0) & (links >= T)).any():
         i = int(np.argmax(too_far))
         raise StudyError(
-            f"deadline must be longer than the link of {name(i)} takes, at least {links[i]:.3g} s, "
-            f"got {policy.deadline:g}"
+            f"deadline must be longer than what the link of {names[i]} takes, at least "
+            f"{links[i]:.3g} s, got {T:g}"
         )
-    if policy.late == "discard" and (never := asks & (least >= policy.deadline)).any():
-        i = int(np.argmax(never))
-        raise StudyError(
-            f"deadline must leave every client a chance: {name(i)} needs at least {least[i]:.3g} s "
-            f"for what it is asked, got {policy.deadline:g}; a longer deadline, less work or "
-            'late = "remember" would help'
-        )
+    least = law.least(sizes_of(curve, law, held, per_example) * per_example * curve.local_steps)
+    if policy.wait != "deadline" or not (never := (held > 0) & (least >= T)).any():
+        return ""
+    i = int(np.argmax(never))
+    return (
+        f"deadline = {T:g} leaves {names[i]} no chance to be on time: it needs at least "
+        f"{least[i]:.3g} s for what it is asked; a longer deadline, less work or late answers that "
+        "are remembered would help"
+    )
 
 
 def estimated_probs(ticks: Ticks) -> FloatArray:

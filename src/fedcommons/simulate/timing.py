@@ -120,13 +120,15 @@ class Timing:
             if value is not None:
                 object.__setattr__(self, name, _numbers(name, value))
         if self.rate is not None and not (np.atleast_1d(self.rate) > 0).all():
-            raise ArgumentError(f"rate must be > 0, or a client would never be done, got {self.rate}")
+            raise ArgumentError(
+                f"rate must be > 0, or a client would never be done, got {self.rate}"
+            )
         checks.real("rate_spread", self.rate_spread, low=0)
         if self.service and self.service not in SERVICES:
             raise ArgumentError(
                 f"service must be one of {', '.join(SERVICES)}, got {self.service!r}"
             )
-        if self.target is not None and not 0 < checks.real("target", self.target, low=0, high=1):
+        if self.target is not None and not checks.real("target", self.target, low=0, high=1) > 0:
             raise ArgumentError(f"target must be in (0, 1], got {self.target:g}")
         if self.delays in SERVICES and self.rate is None:
             raise ArgumentError(f"rate must be given with delays = {self.delays!r}, got none")
@@ -169,7 +171,13 @@ class Timing:
         return MULTIPLY_ADDS * n_params if self.multiply_adds is None else self.multiply_adds
 
     def law(
-        self, n_clients: int, per_example: float, *, seed: int, run: int, sites: tuple[str, ...] = ()
+        self,
+        n_clients: int,
+        per_example: float,
+        *,
+        seed: int,
+        run: int,
+        sites: tuple[str, ...] = (),
     ) -> Delays:
         """How long the jobs of a run take. `sites` are the clients' names, if they have any."""
         if self.is_recording:
@@ -181,9 +189,7 @@ class Timing:
         units = Units(n_clients, lambda block: stream(seed, "jobs", run, block))
         return self._law(n_clients, per_example, units, sites)
 
-    def _law(
-        self, n_clients: int, per_example: float, units: Units, sites: tuple[str, ...]
-    ) -> Law:
+    def _law(self, n_clients: int, per_example: float, units: Units, sites: tuple[str, ...]) -> Law:
         N, parts = n_clients, dict(USUAL)
         service = self.delays if self.delays in SERVICES else "exponential"
         rate: Any = np.inf
