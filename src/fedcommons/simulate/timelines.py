@@ -182,7 +182,8 @@ def never_on_time(
             f"deadline must be longer than what the link of {names[i]} takes, at least "
             f"{links[i]:.3g} s, got {T:g}"
         )
-    least = law.least(sizes_of(curve, law, held, per_example) * per_example * curve.local_steps)
+    job = sizes_of(curve, law, held, per_example) * (per_example * curve.local_steps)
+    least = law.least(np.asarray(job, np.float64))
     if policy.wait != "deadline" or not (never := (held > 0) & (least >= T)).any():
         return ""
     i = int(np.argmax(never))
