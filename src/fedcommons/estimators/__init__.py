@@ -15,6 +15,8 @@ from fedcommons.checks import BoolArray, FloatArray
 from fedcommons.errors import ArgumentError
 from fedcommons.estimators.coded_sum import coded_sum
 from fedcommons.estimators.estimator import Arrivals, Estimator, SecondMoment, Weights
+from fedcommons.estimators.fedasync import fedasync
+from fedcommons.estimators.fedbuff import fedbuff
 from fedcommons.estimators.latest import latest
 from fedcommons.estimators.memory import memory
 from fedcommons.estimators.responder_average import responder_average
@@ -31,6 +33,8 @@ __all__ = [
     "coded_sum",
     "combined",
     "estimate",
+    "fedasync",
+    "fedbuff",
     "latest",
     "memory",
     "remember",
@@ -43,7 +47,16 @@ __all__ = [
 ESTIMATORS = Registry(
     "estimator",
     Estimator,
-    (coded_sum, memory, latest, responder_average, wait_for_all, trimmed_mean),
+    (
+        coded_sum,
+        memory,
+        latest,
+        responder_average,
+        wait_for_all,
+        trimmed_mean,
+        fedbuff,
+        fedasync,
+    ),
 )
 
 

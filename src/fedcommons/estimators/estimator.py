@@ -50,11 +50,15 @@ class Weights:
         fresh: u, for the answers that came in time; 0 for an answer that is not used.
         remembered: v, for the remembered answers.
         late: w, for the answers to earlier questions; None if they only enter the memory.
+        back: how far the model goes back to the one that an answer to an earlier question was
+            computed at, before the server's rate: it moves by -rate sum_i back_i (x - x_i) besides.
+            None if the estimator does not look at these models (the anchors).
     """
 
     fresh: FloatArray
     remembered: FloatArray
     late: FloatArray | None = None
+    back: FloatArray | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +109,7 @@ class Estimator:
         remembers: whether it needs an earlier answer of each client.
         needs_everybody: whether it waits for all answers, whoever straggles.
         needs_p: whether its weights depend on p.
+        anchors: whether it looks at the models that late answers were computed at (`Weights.back`).
         weigh: (what arrived, p) -> weights, all of shape (..., N). p is the probability, given the
             past, that a client's answer does not count in this round: because it straggles, or
             because it is not asked (`asking.missing_prob`).
@@ -127,6 +132,7 @@ class Estimator:
     moves: Callable[[Arrivals], FloatArray] | None = None
     moment: Callable[[FloatArray], SecondMoment | None] | None = None
     combine: Callable[[FloatArray], FloatArray] | None = None
+    anchors: bool = False
 
     def second_moment(self, p: FloatArray) -> SecondMoment | None:
         """Its second moment for these p_i, (N,), if nothing is ever late; None if it is not known.
