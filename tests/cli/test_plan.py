@@ -50,9 +50,13 @@ def test_a_file_of_unequal_sites(tmp_path):
 def test_the_classes_of_a_file_are_listed(tmp_path):
     path = tmp_path / "sites.csv"
     path.write_text("site,straggler_prob,x,[y],total\na,0,90,4,94\nb,0,12,30,42\n")
-    classes = ["straggler_prob", "x", "[y]", "total"]
-    assert json.loads(plan("--sites", path, "--json"))["classes"] == classes
-    assert f"4 classes: {', '.join(classes)}." in plan("--sites", path)
+    classes = ["straggler_prob", "x", "[y]"]
+    found = json.loads(plan("--sites", path, "--json"))
+    assert found["classes"] == classes
+    assert found["left_out"] == ["the column 'total', which has the sums of the others"]
+    said = plan("--sites", path)
+    assert f"3 classes: {', '.join(classes)}." in said
+    assert "Left out: the column 'total'" in said
     assert json.loads(plan("--classes", 3, "--json"))["classes"] == ["0", "1", "2"]
 
 

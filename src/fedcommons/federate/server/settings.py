@@ -70,6 +70,11 @@ class Settings:
                 f"estimator must be one of {known}, or an import path such as "
                 f"'package.module:name', and not wait for everybody, got {estimator!r}"
             )
+        if ESTIMATORS[estimator].anchors:
+            raise ArgumentError(
+                f"estimator must not need the models that late answers were computed at, which a "
+                f"server does not keep, got {estimator!r}"
+            )
         if code not in CODES:
             raise ArgumentError(
                 f"code must be one of {', '.join(CODES)}, which sites have too, got {code!r}"
