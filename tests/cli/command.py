@@ -1,8 +1,7 @@
 """The command as a user types it: in this process where that shows the same, or in one of its own.
 
 A process of its own imports everything again, which is most of what a short command costs. It is
-needed for what ends or watches the process (signals, terminals, limits), and for commands that import
-an app's own modules.
+needed for what ends or watches the process (signals, terminals) and for what is logged to it.
 """
 
 from __future__ import annotations

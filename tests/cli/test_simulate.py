@@ -18,7 +18,7 @@ from fedcommons.cli import simulate
 from fedcommons.errors import ArgumentError, FedcommonsError
 from fedcommons.simulate import cluster, estimate, runner, studies
 from fedcommons.simulate.folder import Folder
-from tests.cli.command import COMMAND, run, started
+from tests.cli.command import COMMAND, run
 
 STUDY = """
 name = "small"
