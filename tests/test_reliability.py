@@ -19,13 +19,6 @@ def test_the_estimate_for_a_round_does_not_see_that_round():
     assert np.array_equal(before.straggler_prob, used)
 
 
-def test_who_is_not_asked_is_neither_there_nor_missing():
-    estimate = Reliability.start(3).observe([True, False, False])
-    found = estimate.observe([True, False, False], [False, False, True])
-    assert (found.rounds.tolist(), found.run.tolist()) == ([1, 0, 0], [0, 1, 2])
-    assert found.straggler_prob[:2].tolist() == estimate.straggler_prob[:2].tolist()
-
-
 def test_the_cap_keeps_the_scale_bounded():
     estimate = Reliability.start(2, cap=0.75)
     for _ in range(5):
