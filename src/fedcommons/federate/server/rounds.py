@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedcommons import shown
-from fedcommons.checks import BoolArray, FloatArray
+from fedcommons.checks import BoolArray, FloatArray, IntArray
 from fedcommons.errors import FederationError
 from fedcommons.estimators import ESTIMATORS
 from fedcommons.federate.protocol.commits import Commit
@@ -220,6 +220,7 @@ class Rounds:
                 memory,
                 p[here],
                 held_by_each(self.commit.record)[1][here] if self.estimator.combine else None,
+                self._rates(found, here),
             )
         M = self.commit.n_examples
         step = self.settings.learning_rate * self.settings.decay**t / M
@@ -235,6 +236,12 @@ class Rounds:
         if state.memory is not None and memory is not None:
             rows = dict(zip(here.tolist(), memory, strict=True))
             state.memory |= self._remembered([rows.get(i) for i in range(len(members))])
+
+    def _rates(self, found: RoundAnswers, here: IntArray) -> FloatArray | None:
+        """How far what is remembered moves, where a chunk counts for as many as there are."""
+        if self.settings.work_asked != "sagachunk" or not self.estimator.remembers:
+            return None
+        return np.array([1 / found.chunks.get(place, 1) for place in here.tolist()])
 
     def _not_finite(self, found: RoundAnswers, t: int) -> FederationError:
         sizes = np.array([0.0 if row is None else self.files.largest(row) for row in found.rows])
