@@ -76,3 +76,10 @@ def measured(noise: npt.ArrayLike, rounds: npt.ArrayLike, words: str) -> Course:
     found = Course(middle, mean, 0.0, words)
     apart = [found.at(a) / b - 1 for a, b in zip(x.tolist(), y.tolist(), strict=True)]
     return Course(middle, mean, float(np.sqrt(np.mean(np.square(apart)))), words)
+
+
+__all__ = ["Course", "assumed", "measured"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -33,11 +33,34 @@ def best(question: Question, share: Shared) -> Outcome:
     return found[_fewest(found)]
 
 
+def at(question: Question, share: Shared, deadline: float | None) -> Outcome:
+    """The outcome at this deadline; at the best without one, and without any where none is known.
+
+    A deadline that some site cannot keep even without copies is refused, with its name.
+    """
+    if question.timing is None:
+        if deadline is not None:
+            raise ArgumentError("deadline must be given with delays, got no delays")
+        return outcome(question, share)
+    if deadline is None:
+        return best(question, share)
+    jobs = question.timing.job_quantiles(question.own)
+    never = np.flatnonzero(jobs[0] >= deadline)
+    if never.size:
+        i = int(never[jobs[0][never].argmax()])
+        name = question.sites.names[i] if question.sites.names else f"site {i + 1}"
+        raise ArgumentError(
+            f"deadline must leave every site time to answer, got {deadline:g} s: {name!r} takes "
+            f"{jobs[0, i]:.3g} s at least"
+        )
+    return outcome(question, share, deadline)
+
+
 def _fewest(found: list[Outcome]) -> int:
     return int(np.argmin([np.inf if one.hours is None else one.hours for one in found]))
 
 
-__all__ = ["best", "tried"]
+__all__ = ["at", "best", "tried"]
 
 
 def __dir__() -> list[str]:

@@ -84,7 +84,7 @@ class Shared:
 
 
 def shared(question: Question, parts: npt.ArrayLike, copies: int) -> Shared:
-    """Each site shares this part of what it may, (N,), d times."""
+    """Each site shares this part of what it may, one number or (N,), with d others."""
     sites, d = question.sites, checks.copies(copies, question.sites.n_sites)
     N, counts = sites.n_sites, sites.counts
     part = checks.proportions("parts", parts, N, "site")

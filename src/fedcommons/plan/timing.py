@@ -12,11 +12,12 @@ from functools import cached_property
 
 import numpy as np
 
-from fedcommons import checks
+from fedcommons import checks, delay_table
 from fedcommons.checks import FloatArray
 from fedcommons.delay_table import DelayTable
 from fedcommons.delays import Delays, Recorded, Units
-from fedcommons.errors import ArgumentError
+from fedcommons.errors import ArgumentError, DataError
+from fedcommons.plan.sites import Sites
 from fedcommons.policies import Policy
 from fedcommons.theory import ticks
 from fedcommons.theory.durations import Presence, quantiles
@@ -81,11 +82,66 @@ def of_table(
     """From a table of delays, with so many multiply-adds an example."""
     N = len(table)
     if len(own) != N:
-        raise ArgumentError(f"delays must have a line for each of {len(own)} sites, got {N}")
+        raise DataError(f"delays must have a line for each of the {len(own)} sites, got {N}")
     unused = Units(N, lambda block: np.random.default_rng(block))  # nothing is drawn
     law = table.law(per_example, unused)
     presence = Presence.of(table.away, table.away_seconds, N)
     return Timing(law, own * per_example, most * per_example, presence, words)
+
+
+def of_recording(
+    took: tuple[FloatArray, ...], own: FloatArray, most: FloatArray, words: str
+) -> Timing:
+    """From recorded seconds of each site, in which it worked on what it owns."""
+    N = len(took)
+    never = Presence.of(0.0, 1.0, N)
+    return Timing(Recorded(took, np.zeros(N, np.int64)), own, most, never, words)
+
+
+def read(
+    source: str,
+    sites: Sites,
+    *,
+    copies: int,
+    multiply_adds: float | None = None,
+    seed: int = 0,
+) -> Timing:
+    """How long these sites take, by a table of delays, a recording (.parquet) or `published`.
+
+    Sites are found by their names where all have one in the file, else by their order.
+
+    Args:
+        copies: the largest d that is looked at.
+        multiply_adds: of an example; needed where rates are multiply-adds a second.
+        seed: of the order in which fast and slow devices of the published table are given to sites.
+    """
+    N, names = sites.n_sites, sites.names
+    counts = sites.counts.mean(axis=0)
+    own = counts.sum(axis=1)
+    offered = (sites.shareable * counts).sum(axis=1)
+    extra = copies / (N - 1) * (offered.sum() - offered) if N > 1 else np.zeros(N)
+    if source.lower().endswith(".parquet"):
+        found = delay_table.read_recording(source)
+        if not set(names) <= set(found) or not names:
+            if len(found) != N:
+                raise DataError(f"delays {source} must be of the {N} sites, got {len(found)}")
+            names = tuple(found)
+        took = tuple(found[name] for name in names)
+        return of_recording(took, own, own + extra, f"recorded: {source}")
+    if source == delay_table.PUBLISHED:
+        table = delay_table.published(N)
+        table = table.of(tuple(np.random.default_rng(seed).permutation(table.names).tolist()))
+    else:
+        table = delay_table.read(source)
+    if names and set(names) <= set(table.names):
+        table = table.of(names)
+    if multiply_adds is None and not table.of_examples:
+        raise ArgumentError(
+            "multiply-adds must be given where delays count them: 2 an example for each parameter "
+            "of the model is usual"
+        )
+    per_example = 1.0 if table.of_examples else checks.positive("multiply_adds", multiply_adds)
+    return of_table(table, own, own + extra, per_example=per_example, words=source)
 
 
 def on_time(jobs: FloatArray, seconds: FloatArray) -> FloatArray:
@@ -130,3 +186,20 @@ def interpolation_error(timing: Timing, deadlines: FloatArray) -> float:
         found = round_seconds(jobs, np.ones(N), timing.presence.away, T)
         worst = max(worst, abs(found - exact) / exact)
     return worst
+
+
+__all__ = [
+    "CHANCES",
+    "STEPS",
+    "Timing",
+    "interpolation_error",
+    "of_recording",
+    "of_table",
+    "on_time",
+    "read",
+    "round_seconds",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
