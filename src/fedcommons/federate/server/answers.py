@@ -43,7 +43,9 @@ T = TypeVar("T")
 LARGEST_OWNER_SHARE = 1e6
 NOT_ASKED, LEFT_OUT = "not asked", "left out by the strategy"
 WITHDREW = "withdrew examples"
-NOT_ITS_FAULT = {WITHDREW, "unknown sender"}
+LEFT = "withdrew everything"
+OTHER_QUESTION = "answers another question"  # a SuperNode may hold replies back
+NOT_ITS_FAULT = {WITHDREW, LEFT, OTHER_QUESTION, "unknown sender"}
 
 
 def nothing_else(_place: int) -> Mapping[str, Any]:
@@ -61,7 +63,7 @@ class Asked:
         asking: the questions that are out.
         place_of: where in the roster a node's site is.
         found: what came of it.
-        number: of the question.
+        numbers: of the question to each node; its reply names it.
     """
 
     round: int
@@ -70,7 +72,7 @@ class Asked:
     place_of: Mapping[Node, int]
     found: RoundAnswers
     question: Callable[..., Question]  # by place
-    number: int
+    numbers: dict[Node, int]
     told: set[Node] = field(default_factory=set)  # the whole commit, since they lack it
 
 
@@ -221,7 +223,11 @@ class AnswerCollector:
         found = RoundAnswers(
             [None] * len(members),
             ["answered" if one else NOT_ASKED for one in asked.tolist()],
-            left={i for i, m in enumerate(members) if m.identity in meeting.withdrew},
+            left={
+                i: meeting.farewells[member.identity]
+                for i, member in enumerate(members)
+                if member.identity in meeting.farewells
+            },
         )
         for place in self.commit.quarantined:
             found.outcomes[place] = QUARANTINED
@@ -252,7 +258,8 @@ class AnswerCollector:
         sent = Asking(self.link, "train", questions, seconds=seconds)
         for node in set(place_of) - sent.asked:  # the strategy chose others
             found.outcomes[place_of[node]] = NOT_ASKED
-        return Asked(round_number, seconds, sent, place_of, found, question, number)
+        numbers = {node: one.fields["question"] for node, one in questions.items()}
+        return Asked(round_number, seconds, sent, place_of, found, question, numbers)
 
     def _hear(
         self,
@@ -268,7 +275,9 @@ class AnswerCollector:
             place = asked.place_of[node]
             if reply.failure == CommitUnknown.__name__ and node not in asked.told:
                 asked.told.add(node)
-                asked.asking.again(node, asked.question(place, whole=True))
+                question = asked.question(place, whole=True)
+                asked.numbers[node] = question.fields["question"]
+                asked.asking.again(node, question)
                 continue
             heard.add(node)
             if reply.failure is not None:
@@ -277,6 +286,10 @@ class AnswerCollector:
             self.deadline.note_answer(node, took)
             parts = None
             try:
+                if "withdrew" in reply.fields:
+                    self._take_leave(found, place, reply)
+                if reply.fields["question"] != asked.numbers[node]:
+                    raise AnswerRefused(OTHER_QUESTION)
                 parts = take(found, place, reply)
             except AnswerRefused as refusal:
                 found.refuse(place, members[place].site, str(refusal))
@@ -294,14 +307,22 @@ class AnswerCollector:
                 found.outcomes[asked.place_of[node]] = LEFT_OUT
         return found
 
+    def _take_leave(self, found: RoundAnswers, place: int, reply: Reply) -> None:
+        """The site withdrew everything, as it says itself."""
+        meeting, identity = self.federation.meeting, self.commit.members[place].identity
+        if reply.sender != meeting.node(identity):
+            raise AnswerRefused("unknown sender")
+        meeting.take_leave(reply.fields)
+        if identity in meeting.farewells:
+            found.left[place] = meeting.farewells[identity]
+            raise AnswerRefused(LEFT)
+
     def _note_failure(
         self, found: RoundAnswers, node: Node, place: int, why: str, seconds: float
     ) -> None:
         found.refuse(place, self.commit.members[place].site, why)
         if why in (NO_ANSWER, TOO_LATE):
             self.deadline.note_late(node, seconds)
-        if why == "SiteWithdrew":
-            found.left.add(place)
 
     def _await_somebody(self, identities: list[str], seconds: float) -> None:
         """Look who is connected, until the deadline if it is none of these."""

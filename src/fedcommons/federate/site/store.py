@@ -15,6 +15,7 @@ from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.packing import SharedExamples
 from fedcommons.federate.protocol.records import Epoch
 from fedcommons.federate.site import store_upgrade
+from fedcommons.federate.site.changes import Changes
 from fedcommons.federate.site.database import Database
 from fedcommons.federate.site.epochs import Epochs
 from fedcommons.federate.site.given import Given
@@ -42,6 +43,7 @@ class Store:
         self.manifests = Manifests(self.database)
         self.questions = Questions(self.database)
         self.given = Given(self.database, self.ledger)
+        self.changes = Changes(self.database, self.ledger)
         self.recovery = Recovery(self.database, self.ledger)
         self.received = ReceivedChunks(self.database, self.ledger)
         self.withdrawals = Withdrawals(
