@@ -51,7 +51,10 @@ STUDY = studies.parse(
             },
             {
                 "name": "evenness", "kind": "heterogeneity", "partition": "single-class", "p": 0.5,
-                "curves": [{"label": HOSTILE, "c": [0.1, 0.5], "d": 3}],
+                "curves": [
+                    {"label": HOSTILE, "c": [0.1, 0.5], "d": 3},
+                    {"label": "optimal", "scheme": "optimal", "c": 0.1, "d": 3},
+                ],
             },
             {
                 "name": "moments", "kind": "second-moment", "partition": "single-class",
@@ -110,6 +113,8 @@ def results_table(study):
                 row = {"figure": figure.name, "label": line.label, **described, "round": t}
                 for measure in MEASURES:
                     absent = t == study.rounds and not measure.startswith(("acc", "het"))
+                    # No formula says what the optimal scheme leaves.
+                    absent |= measure.endswith("after_expected") and line.curve.scheme == "optimal"
                     row[f"{measure}_mean"] = float("nan") if absent else value(measure, k, t)
                     no_spread = absent or study.runs == 1
                     row[f"{measure}_sem"] = float("nan") if no_spread else 0.01

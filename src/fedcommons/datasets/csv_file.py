@@ -7,6 +7,7 @@ import io
 import re
 from collections.abc import Collection
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,7 +31,7 @@ def read_table(
     A column is numbers if all its values are, else text; those in `text` are text in any case. A
     first column without a name, as an index is written, is left out.
     """
-    header, rows, lines = _fields(path, separator)
+    header, rows, lines, _ = fields(path, separator)
     unnamed = [k for k, name in enumerate(header) if not name]
     if unnamed and unnamed != [0]:
         raise DataError(f"{path} must name every column, got none for column {unnamed[-1] + 1}")
@@ -45,8 +46,20 @@ def read_table(
     return Table(path, columns, np.array(lines, np.int64), "line")
 
 
-def _fields(path: Path, separator: str) -> tuple[list[str], list[list[str]], list[int]]:
-    """The header, the rows and the number of each row's line."""
+class Fields(NamedTuple):
+    """What a file holds: the header, the rows, each row's line, and what stands between fields."""
+
+    header: list[str]
+    rows: list[list[str]]
+    lines: list[int]
+    separator: str
+
+
+def fields(path: Path, separator: str | None, *, each: str = "example") -> Fields:
+    """The fields of a file with a header and a row for `each`; empty lines do not count.
+
+    Without a `separator` it is the one that stands most often in the header.
+    """
     content = read_bytes(path, DataError)
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DataError(f"{path} must be text in UTF-8, got UTF-16: save it as CSV UTF-8")
@@ -55,12 +68,15 @@ def _fields(path: Path, separator: str) -> tuple[list[str], list[list[str]], lis
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise DataError(f"{path}, line {line}: must be text in UTF-8; save it as UTF-8") from None
+    if separator is None:
+        first = next((line for line in decoded.splitlines() if line.strip()), "")
+        separator = max(SEPARATORS, key=first.count)
     reader = csv.reader(io.StringIO(decoded, newline=""), delimiter=separator)
     header: list[str] = []
     rows, lines = [], []
     try:
-        for fields in reader:
-            row = [field.strip() for field in fields]
+        for found in reader:
+            row = [field.strip() for field in found]
             if not any(row):
                 continue
             if not header:
@@ -77,8 +93,8 @@ def _fields(path: Path, separator: str) -> tuple[list[str], list[list[str]], lis
     except csv.Error as error:
         raise DataError(f"{path}, line {reader.line_num}: cannot be read: {error}") from None
     if not rows:
-        raise DataError(f"{path} must have a header and a row for each example, got no rows")
-    return header, rows, lines
+        raise DataError(f"{path} must have a header and a row for each {each}, got no rows")
+    return Fields(header, rows, lines, separator)
 
 
 def _check_separator(path: Path, header: list[str], separator: str) -> None:
@@ -115,7 +131,7 @@ def _column(
     others = [k for k, right in enumerate(is_number) if not right]
     first = others[0]
     where, value = f"{path}, line {lines[first]}, column {name!r}", values[first] or ""
-    if all(_looks_like_a_number(values[k] or "") for k in others):
+    if all(looks_like_a_number(values[k] or "") for k in others):
         other = "," if decimal == "." else "."
         raise DataError(
             f"{where}: must be a number with a decimal {'point' if decimal == '.' else 'comma'} "
@@ -130,5 +146,6 @@ def _column(
     return text
 
 
-def _looks_like_a_number(value: str) -> bool:
+def looks_like_a_number(value: str) -> bool:
+    """Whether it is one, also with thousands separators or a decimal comma."""
     return any(p.fullmatch(value) for p in (GROUPED, WITH_COMMA, NUMBER))

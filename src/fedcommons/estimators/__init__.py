@@ -15,6 +15,8 @@ from fedcommons.checks import BoolArray, FloatArray
 from fedcommons.errors import ArgumentError
 from fedcommons.estimators.coded_sum import coded_sum
 from fedcommons.estimators.estimator import Arrivals, Estimator, SecondMoment, Weights
+from fedcommons.estimators.fedasync import fedasync
+from fedcommons.estimators.fedbuff import fedbuff
 from fedcommons.estimators.latest import latest
 from fedcommons.estimators.memory import memory
 from fedcommons.estimators.responder_average import responder_average
@@ -31,8 +33,11 @@ __all__ = [
     "coded_sum",
     "combined",
     "estimate",
+    "fedasync",
+    "fedbuff",
     "latest",
     "memory",
+    "remember",
     "responder_average",
     "start",
     "trimmed_mean",
@@ -42,7 +47,16 @@ __all__ = [
 ESTIMATORS = Registry(
     "estimator",
     Estimator,
-    (coded_sum, memory, latest, responder_average, wait_for_all, trimmed_mean),
+    (
+        coded_sum,
+        memory,
+        latest,
+        responder_average,
+        wait_for_all,
+        trimmed_mean,
+        fedbuff,
+        fedasync,
+    ),
 )
 
 
@@ -66,7 +80,7 @@ def estimate(
     estimator: Estimator,
     state: FloatArray | None,
     answers: npt.ArrayLike,
-    answered: npt.ArrayLike,
+    answered: npt.ArrayLike | Arrivals,
     straggler_prob: npt.ArrayLike,
     *,
     weights: npt.ArrayLike | None = None,
@@ -77,7 +91,8 @@ def estimate(
         state: what `start` or the last round returned.
         answers: (N, P) the clients' answers; the rows of clients that are not used may hold
             anything, NaN too.
-        answered: (N,) who answered.
+        answered: (N,) who answered, where nothing is ever late; or what arrived, (N,) each. A row
+            of `answers` is then the one answer of that client that came, in time or late.
         straggler_prob: p for all clients or p_i for each, known or estimated from past rounds.
         weights: (N,) W_i, the sum of each client's shares, which an estimator with `combine` needs.
 
@@ -91,24 +106,50 @@ def estimate(
             f"answers must be floats of shape (clients, params), "
             f"got dtype {answers.dtype}, shape {answers.shape}"
         )
-    arrivals = Arrivals.now_or_never(checks.mask("answered", answered, len(answers)))
+    arrivals = _checked(answered, len(answers))
     used_as = estimator.weigh(arrivals, checks.straggler_prob(straggler_prob, len(answers)))
-    used = used_as.fresh != 0
+    fresh = used_as.fresh if used_as.late is None else used_as.fresh + used_as.late
+    used = fresh != 0
     _check_answers(answers, used)
     if estimator.combine is not None:
         return combined(estimator, answers, used, weights), None
-    total = used_as.fresh[used] @ answers[used]
+    total = fresh[used] @ answers[used]
     if not estimator.remembers:
         return total, None
     if state is None:
         raise ArgumentError(f"state must have the answers' shape {answers.shape}, got None")
     state = checks.finite("state", state, shape=answers.shape)
-    total = total + used_as.remembered @ state
+    return total + used_as.remembered @ state, remember(estimator, state, answers, arrivals)
+
+
+def remember(
+    estimator: Estimator, state: FloatArray, answers: npt.NDArray[np.floating], arrivals: Arrivals
+) -> FloatArray:
+    """What is remembered from now on, (N, P): whatever came, in time or late, enters here.
+
+    It does so after the estimate: a late answer that were remembered before it would take away the
+    mean that the weights give.
+    """
+    came = arrivals.on_time | arrivals.late
+    _check_answers(answers, came)
     if estimator.moves is None:
-        return total, np.where(arrivals.on_time[:, None], answers, state)
+        return np.where(came[:, None], answers, state)
     rate = estimator.moves(arrivals)
     step = np.where(rate[:, None] != 0, answers - state, 0)
-    return total, state + rate[:, None] * step
+    return state + rate[:, None] * step
+
+
+def _checked(answered: npt.ArrayLike | Arrivals, n: int) -> Arrivals:
+    if not isinstance(answered, Arrivals):
+        return Arrivals.now_or_never(checks.mask("answered", answered, n))
+    on_time = checks.mask("on_time", answered.on_time, n)
+    asked, late = checks.mask("asked", answered.asked, n), checks.mask("late", answered.late, n)
+    if (wrong := (on_time & ~asked) | (late & asked)).any():
+        raise ArgumentError(
+            "on_time must be of clients that are asked, late of others, got both or neither of "
+            f"client {int(np.argmax(wrong))}"
+        )
+    return answered
 
 
 def combined(

@@ -50,11 +50,15 @@ class Weights:
         fresh: u, for the answers that came in time; 0 for an answer that is not used.
         remembered: v, for the remembered answers.
         late: w, for the answers to earlier questions; None if they only enter the memory.
+        back: how far the model goes back to the one that an answer to an earlier question was
+            computed at, before the server's rate: it moves by -rate sum_i back_i (x - x_i) besides.
+            None if the estimator does not look at these models (the anchors).
     """
 
     fresh: FloatArray
     remembered: FloatArray
     late: FloatArray | None = None
+    back: FloatArray | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +66,21 @@ class SecondMoment:
     """The form of an estimate's second moment over who answers, given f and h:
 
         E|g^|^2 = alpha |sum_i a_i f_i + b_i h_i|^2 + sum_i beta_i |c_i f_i + e_i h_i|^2
+                  + gamma |sum_i s_i (c_i f_i + e_i h_i)|^2
 
     Attributes:
         alpha: a number.
         beta: (N,).
         mean: (a, b), of shape (N,) each; None for a = 1 and b = 0, the full gradient.
         noise: (c, e), of shape (N,) each; None for the answers alone, c = 1 and e = 0.
+        pairs: (gamma, s), a number and (N,); None where clients answer independently.
     """
 
     alpha: float
     beta: FloatArray
     mean: tuple[FloatArray, FloatArray] | None = None
     noise: tuple[FloatArray, FloatArray] | None = None
+    pairs: tuple[float, FloatArray] | None = None
 
     def of(self, answers: FloatArray, remembered: FloatArray | None = None) -> float:
         """Its value for answers f and remembered answers h: (N, P) each."""
@@ -83,7 +90,11 @@ class SecondMoment:
             middle = self.mean[0] @ answers + self.mean[1] @ h
         if self.noise is not None:
             noisy = self.noise[0][:, None] * answers + self.noise[1][:, None] * h
-        return float(self.alpha * (middle @ middle) + self.beta @ (noisy**2).sum(axis=1))
+        value = self.alpha * (middle @ middle) + self.beta @ (noisy**2).sum(axis=1)
+        if self.pairs is not None:
+            together = self.pairs[1] @ noisy
+            value += self.pairs[0] * (together @ together)
+        return float(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +109,10 @@ class Estimator:
         remembers: whether it needs an earlier answer of each client.
         needs_everybody: whether it waits for all answers, whoever straggles.
         needs_p: whether its weights depend on p.
-        weigh: (what arrived, p) -> weights, all of shape (..., N).
+        anchors: whether it looks at the models that late answers were computed at (`Weights.back`).
+        weigh: (what arrived, p) -> weights, all of shape (..., N). p is the probability, given the
+            past, that a client's answer does not count in this round: because it straggles, or
+            because it is not asked (`asking.missing_prob`).
         moves: what arrived -> how far h moves towards the answer that came, (..., N), from 0 for
             not at all to 1; None if whatever arrives takes the place of h.
         moment: p, (N,) -> its second moment. None if it follows from the weights
@@ -118,6 +132,15 @@ class Estimator:
     moves: Callable[[Arrivals], FloatArray] | None = None
     moment: Callable[[FloatArray], SecondMoment | None] | None = None
     combine: Callable[[FloatArray], FloatArray] | None = None
+    anchors: bool = False
+
+    @property
+    def hears_late(self) -> bool:
+        """Whether an answer that comes after its round changes anything."""
+        one = np.array([False, True])
+        arrivals = Arrivals(~one, ~one, one, np.array([0, 1]))
+        late = self.weigh(arrivals, np.zeros(2)).late
+        return self.remembers or (late is not None and bool(late.any()))
 
     def second_moment(self, p: FloatArray) -> SecondMoment | None:
         """Its second moment for these p_i, (N,), if nothing is ever late; None if it is not known.

@@ -9,8 +9,9 @@ from fedcommons.estimators.estimator import Arrivals, Estimator, Weights
 
 
 def _weigh(arrivals: Arrivals, _p: FloatArray) -> Weights:
-    fresh = arrivals.on_time.astype(np.float64)
-    return Weights(fresh, 1 - fresh)
+    """A late answer takes the place of what was remembered in the tick in which it comes."""
+    fresh, late = arrivals.on_time.astype(np.float64), arrivals.late.astype(np.float64)
+    return Weights(fresh, 1 - fresh - late, late)
 
 
 latest = Estimator(
@@ -22,7 +23,9 @@ latest = Estimator(
     needs_p=False,
     weigh=_weigh,
 )
-"""sum_i f_i over those who answer and h_i over the others: MIFA (Gu, Huang, Zhang and Huang 2021).
+"""sum_i f_i over those who answer and h_i over the others: MIFA (Gu, Huang, Zhang and Huang, Fast
+Federated Learning in the Presence of Arbitrary Device Unavailability, NeurIPS 2021, Algorithm 1).
+MIFA begins with an answer of everybody: `warm`.
 
 Its error is sum_{i missing} (h_i - f_i), which vanishes as training settles, whatever p is and
 however absences hang together. `memory` scales what is new by 1/(1-p_i) and has no bias given the

@@ -32,8 +32,10 @@ memory = Estimator(
 )
 """sum_i h_i + sum_i I_i/(1-p_i) (f_i - h_i): only the change since the last answer is noisy.
 
-It is FedVARP with known probabilities. It is unbiased given the past if stragglers are independent
-of it, and needs no extra communication. Its variance, sum_i p_i/(1-p_i) |f_i - h_i|^2, vanishes as
-training settles, if local gradients are full-batch and steps are small. What is remembered depends
-on who answered, so with correlated absences it is biased more than the coded sum
-(docs/deviations.md, 11)."""
+It is FedVARP (Jhunjhunwala, Sharma, Nagarkatti and Joshi, FedVARP: Tackling the Variance Due to
+Partial Client Participation in Federated Learning, UAI 2022, Algorithm 1) with known probabilities
+1 - p_i where that has |S|/N, a set S of clients drawn by the server. It is unbiased given the past
+if stragglers are independent of it, and needs no extra communication. Its variance,
+sum_i p_i/(1-p_i) |f_i - h_i|^2, vanishes as training settles, if local gradients are full-batch and
+steps are small. What is remembered depends on who answered, so with correlated absences it is
+biased more than the coded sum (docs/deviations.md, 11)."""

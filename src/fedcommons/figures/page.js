@@ -468,13 +468,14 @@ function drawHeterogeneity(plot, figure) {
   const legend = (mark, text) => html("span", {}, svg("svg", { "aria-hidden": true }, mark), text);
 
   function strip({ name, before, after, half, expected }) {
-    const text = `${before.toFixed(3)} → ${after.toFixed(3)}, expected ${expected.toFixed(3)}`;
+    const known = present(expected); // the optimal scheme has no formula
+    const text = `${before.toFixed(3)} → ${after.toFixed(3)}${known ? `, expected ${expected.toFixed(3)}` : ""}`;
     const picture = svg("svg", { role: "img", "aria-label": `${name}: ${text}` },
       svg("title", {}, `after sharing ${digits(after)} ± ${digits(half)}`),
       ...scale.ticks.map((t) => upright("gridline", percent(t), 0, "100%")),
       across("span", percent(before), percent(after)),
       across("spread", percent(after - half), percent(after + half)),
-      dot("before", percent(before)), dot("after", percent(after)), tick(percent(expected)));
+      dot("before", percent(before)), dot("after", percent(after)), known ? tick(percent(expected)) : "");
     return html("div", { class: "row" }, html("div", {}, name),
       html("div", { class: "strip" }, picture), html("div", { class: "figures" }, text));
   }

@@ -107,6 +107,10 @@ class ChangeTooSmall(Refusal):
     """A commit changes the shares of too few examples, and no owner signed for it."""
 
 
+class FitsRefused(Refusal):
+    """Work that fits is asked for together with what it does not go with."""
+
+
 class BatchTooSmall(Refusal):
     """The batches that are asked for are smaller than the site's policy allows."""
 
