@@ -99,7 +99,7 @@ BAD_REPLIES = {
     "infinity": (poked(-np.inf), "NaN or infinity"),
     "damaged bytes": (damaged, "malformed"),
     "no answer record": (removed("answer"), "malformed"),
-    "no fields": (removed(messages.FIELDS), "malformed"),
+    "no fields": (removed(messages.FIELDS), OTHER_QUESTION),
     "an unknown sender": (from_another_node, "unknown sender"),
     "the wrong commit": (changed_fields(digest=b"0" * 32), "wrong commit"),
     "a commit that is no digest": (changed_fields(digest=[1, 2]), "wrong commit"),

@@ -300,7 +300,7 @@ class AnswerCollector:
             try:
                 if "withdrew" in reply.fields:
                     self._take_leave(found, place, reply)
-                if reply.fields["question"] != asked.numbers[node]:
+                if reply.fields.get("question") != asked.numbers[node]:
                     raise AnswerRefused(OTHER_QUESTION)
                 parts = take(found, place, reply)
             except AnswerRefused as refusal:
