@@ -120,15 +120,22 @@ class Reliability:
         estimate = (self.missed + run + prior) / (self.rounds + run + self.prior_rounds)
         return np.minimum(estimate, self.cap)
 
-    def observe(self, answered: npt.ArrayLike) -> Reliability:
-        """The estimate after one more round, in which `answered`, shape (N,), is who answered."""
+    def observe(self, answered: npt.ArrayLike, asked: npt.ArrayLike | None = None) -> Reliability:
+        """The estimate after one more round, in which `answered`, shape (N,), is who answered.
+
+        Of a client that was not `asked`, (N,), the round says nothing: it is as it was before.
+        """
         answered = checks.mask("answered", answered, len(self.rounds))
+        if asked is None:
+            asked = np.ones_like(answered)
+        asked = checks.mask("asked", asked, len(self.rounds))
+        answered = answered & asked
         counted = np.where(answered & ~self.away, self.run, 0)  # a run that ended, and no outage
         return replace(
             self,
             missed=self.missed + counted,
             rounds=self.rounds + counted + answered,
-            run=np.where(answered, 0, self.run + 1),
+            run=np.where(answered, 0, self.run + asked),
         )
 
 
