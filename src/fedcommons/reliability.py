@@ -123,19 +123,24 @@ class Reliability:
     def observe(self, answered: npt.ArrayLike, asked: npt.ArrayLike | None = None) -> Reliability:
         """The estimate after one more round, in which `answered`, shape (N,), is who answered.
 
-        Of a client that was not `asked`, (N,), the round says nothing: it is as it was before.
+        With `asked`, (N,), it is a round of those alone: who was not asked is neither there nor
+        missing.
         """
         answered = checks.mask("answered", answered, len(self.rounds))
-        if asked is None:
-            asked = np.ones_like(answered)
-        asked = checks.mask("asked", asked, len(self.rounds))
-        answered = answered & asked
+        if asked is not None:
+            asked = checks.mask("asked", asked, len(self.rounds))
+            if (unasked := answered & ~asked).any():
+                raise ArgumentError(
+                    "answered must be of clients that were asked, got client "
+                    f"{int(np.argmax(unasked))}, which was not"
+                )
+        missed = ~answered if asked is None else asked & ~answered
         counted = np.where(answered & ~self.away, self.run, 0)  # a run that ended, and no outage
         return replace(
             self,
             missed=self.missed + counted,
             rounds=self.rounds + counted + answered,
-            run=np.where(answered, 0, self.run + asked),
+            run=np.where(answered, 0, self.run + missed),
         )
 
 

@@ -28,6 +28,8 @@ OPTIONS = {
     "fractional_repetition": dict(proportion=1.0, copies=1),
     "cyclic_repetition": dict(proportion=1.0, copies=2),
     "stochastic_gradient_coding": dict(proportion=1.0, copies=1),
+    "presence_split": dict(proportion=0.5, copies=2),
+    "optimal_decoding": dict(proportion=0.5, copies=2),
 }
 FULL = Curve("dirichlet", 0.3, learning_rate=0.4, decay=0.9, estimator="wait_for_all")
 
@@ -179,6 +181,27 @@ def test_stochastic_gradient_coding_is_unbiased():
         assert np.allclose(prob @ (u @ held.toarray()), 1)
         seen |= {tuple(column) for column in (held.toarray().T != 0)}
     assert len(seen) == 6  # every pair of four clients
+
+
+@pytest.mark.parametrize("name", ["presence_split", "optimal_decoding"])
+def test_decoders_that_know_who_is_there_are_coded_gd_where_nothing_is_shared(blobs, name):
+    found = results(
+        blobs,
+        curve(name, proportion=0.0, straggler_prob=0.5),
+        curve("coded_gd", proportion=0.0, straggler_prob=0.5),
+    )
+    assert np.allclose(found.second_moment[0], found.second_moment[1], rtol=1e-4)
+    assert np.abs(np.diff(found.correct, axis=0)).max() <= 1
+
+
+def test_a_presence_split_over_everybody_needs_one_client(blobs):
+    """All data everywhere: gradient descent, scaled by 1/(1 - p^N), if anybody is there."""
+    p, everything = 0.5, dict(proportion=1.0, copies=3)
+    found = results(blobs, curve("presence_split", **everything, straggler_prob=p))
+    answered = draws.answered(curve("presence_split", straggler_prob=p), 1, 4, seed=3, run=0)
+    full = results(blobs, FULL).second_moment[0, 0]
+    assert answered.any()
+    assert found.second_moment[0, 0] == pytest.approx(full / (1 - p**4) ** 2, rel=1e-4)
 
 
 def test_fedprox_pulls_back(blobs):

@@ -249,7 +249,11 @@ class _Training:
         if self.batch_size:
             return np.stack([self._batch_weights(e, t) for e in self.group])
         fresh = np.concatenate([e.fresh[t] for e in self.group])
-        return (self.held @ fresh).astype(np.float32).reshape(len(self.group), -1)
+        weights = (self.held @ fresh).astype(np.float32).reshape(len(self.group), -1)
+        for place, e in enumerate(self.group):
+            if e.of_examples is not None:
+                weights[place] = e.of_examples[t]
+        return weights
 
     def _batch_weights(self, curve_run: CurveRun, t: int) -> Float32:
         """What each example's gradient counts, with a batch of every client: (M,)."""

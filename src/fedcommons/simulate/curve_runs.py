@@ -39,6 +39,7 @@ class CurveRun:
         fresh, remembered: (T, N') weights of answers.
         moves: (T, N') how far what is remembered moves towards an answer; None if nothing is.
         adds_up: whether clients' answers are sums over the examples that they hold.
+        of_examples: (T, M) what each example counts in each round; None if it follows from `fresh`.
     """
 
     curve: Curve
@@ -51,6 +52,7 @@ class CurveRun:
     remembered: FloatArray
     moves: FloatArray | None
     adds_up: bool
+    of_examples: Float32 | None = None
 
     def holds(self, client: int) -> HeldExamples:
         return _row(self.held, client)
@@ -132,7 +134,11 @@ def make_curve_run(
     held = csr_array(curve.procedure.hold(setup))
     answered = draws.answered(curve, n_rounds, n_clients, seed=seed, run=number)
     estimator = ESTIMATORS[curve.estimator]
-    weights = curve.procedure.weigh(estimator, held, answered, curve.server_probs(n_clients))
+    probs = curve.server_probs(n_clients)
+    weights = curve.procedure.weigh(estimator, held, answered, probs)
+    of_examples = None
+    if curve.procedure.examples is not None:
+        of_examples = curve.procedure.examples(held, answered, probs).astype(np.float32)
     moves = None
     if estimator.remembers:
         arrivals = Arrivals.now_or_never(answered)
@@ -143,6 +149,7 @@ def make_curve_run(
     return CurveRun(
         *(curve, run, place, held, trained, counts, weights.fresh, weights.remembered, moves),
         adds_up=block.adds_up,
+        of_examples=of_examples,
     )
 
 

@@ -163,8 +163,10 @@ class Study:
                 )
             if loss_class(self.loss).decomposable:
                 continue
-            if CODES[curve.code].name == "owner-corrected" or (
-                curve.procedure.sharing == "everything"
+            if (
+                CODES[curve.code].name == "owner-corrected"
+                or curve.procedure.sharing == "everything"
+                or curve.procedure.examples is not None
             ):
                 raise ArgumentError(
                     f"loss must be a sum over examples for {curve.code} and {curve.algorithm}, "

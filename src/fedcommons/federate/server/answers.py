@@ -129,6 +129,7 @@ class AnswerCollector:
         found = self._hear(asked, replies, take)
         found.offenders |= self._coverage.offenders(self.commit)
         found.taken_back |= self._unasked.withdrawn
+        found.left |= self._unasked.left
         return found
 
     def asked(
@@ -200,8 +201,12 @@ class AnswerCollector:
         *,
         task: str = "answer",
         fields_of: FieldsOf = nothing_else,
+        others: BoolArray | None = None,
     ) -> Asked:
-        """Ask those members that are connected; nobody is waited for yet."""
+        """Ask those members that are connected; nobody is waited for yet.
+
+        `others` are asked for what they withdraw alone, as those are that are quarantined.
+        """
         members, meeting = self.commit.members, self.federation.meeting
         self._coverage.begin(self.commit)
         seconds = self.deadline.seconds
@@ -242,6 +247,11 @@ class AnswerCollector:
         self._unasked.listen(
             partial(self._question, None, {**common, "task": "report"}, nothing_else, number),
             round_number,
+            [
+                place
+                for place in ([] if others is None else np.flatnonzero(others).tolist())
+                if owed is None or members[place].identity not in owed.open
+            ],
             seconds=seconds,
         )
         common |= {"model-digest": digest_of(model), **self.newcomers.look()}

@@ -96,6 +96,28 @@ def _keep(
         ]
 
 
+def changes(
+    files: AnswerFiles, answers: Sequence[Row | None], memory: Sequence[Row | None] | None
+) -> FloatArray:
+    """How far each answer is from what is remembered of its site, or from 0: (N,).
+
+    NaN for a site that did not answer.
+    """
+    found, step = np.full(len(answers), np.nan), BLOCK
+    for i, row in enumerate(answers):
+        if row is None:
+            continue
+        before, squares = None if memory is None else memory[i], 0.0
+        for start in range(0, files.n_params, step):
+            stop = min(start + step, files.n_params)
+            part = np.asarray(files.read(row, start, stop), np.float64)
+            if before is not None:
+                part = part - files.read(before, start, stop)
+            squares += float(part @ part)
+        found[i] = np.sqrt(squares)
+    return found
+
+
 def _block(files: AnswerFiles, rows: Sequence[Row | None], start: int, stop: int) -> Values:
     """The numbers [start, stop) of all these rows, (N, stop - start)."""
     found = np.zeros((len(rows), stop - start), files.dtype)

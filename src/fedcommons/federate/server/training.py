@@ -137,6 +137,7 @@ class Training:
         )
         evaluator.scale = collector.scale
         around = _Around(evaluator, evaluate, on_round, hooks or Hooks(), best)
+        rounds.chooser.learn(state.history)
         self._go_on(rounds, state, num_rounds, around)
         about = {**self._about(), **({} if scale is None else {"scale": scale.listed})}
         results.write(self.folder, about, state.history, state.model)

@@ -71,6 +71,9 @@ class Algorithm:
         uses: the fields of a curve that it alone has a use for, such as "mu".
         hold: setup -> loss weights, sparse, (N', M); a row past the N clients is the server.
         weigh: (estimator, hold's weights, answered (T, N), p (N,)) -> weights of answers, (T, N').
+        examples: (hold's weights, answered (T, N), p (N,)) -> what each example's gradient counts
+            in each round, (T, M), where what a client computes depends on who else is there; None
+            if it follows from the weights of answers.
         correction: what is added to every local gradient; None for nothing.
         next_state: (a client's state as the round ends, sum of its steps' gradients with their
             corrections, number of steps) -> its next state; None for no state. The server's state
@@ -86,6 +89,7 @@ class Algorithm:
     hold: Callable[[Setup], csr_array]
     weigh: Callable[[Estimator, csr_array, BoolArray, FloatArray], Weights]
     uses: tuple[str, ...] = ()
+    examples: Callable[[csr_array, BoolArray, FloatArray], FloatArray] | None = None
     correction: Callable[[Local], Float32] | None = None
     next_state: Callable[[Local, Float32, int], Float32] | None = None
 
