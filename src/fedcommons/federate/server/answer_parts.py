@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,17 @@ from fedcommons.federate.server.advice import CHANGED
 from fedcommons.federate.server.link import Reply
 from fedcommons.federate.server.training_folder import TrainingFolder
 
+MOST_CHUNKS = 1 << 20
+
 Parts = list[npt.NDArray[Any]]
+
+
+def n_chunks(fields: Mapping[str, Any]) -> int:
+    """How many chunks the site has of whose one the answer is; 1 if it says nothing."""
+    found = fields.get("chunks", 1)
+    if type(found) is not int or not 1 <= found <= MOST_CHUNKS:
+        raise AnswerRefused("malformed")
+    return found
 
 
 def parts_of(reply: Reply, folder: TrainingFolder) -> tuple[Parts, float]:

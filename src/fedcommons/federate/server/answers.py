@@ -18,7 +18,7 @@ from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.model_schema import NamedArrays, digest_of
 from fedcommons.federate.protocol.refusals import AnswerRefused, CommitUnknown
 from fedcommons.federate.server import asking, site_metrics, withdrawals
-from fedcommons.federate.server.answer_parts import Parts, parts_of
+from fedcommons.federate.server.answer_parts import Parts, n_chunks, parts_of
 from fedcommons.federate.server.asking import Asking, Heard
 from fedcommons.federate.server.coverage import Coverage
 from fedcommons.federate.server.deadlines import Deadline
@@ -90,6 +90,7 @@ class AnswerCollector:
         self.federation, self.link, self.folder = federation, link, folder
         self.method, self.deadline, self.config = method, deadline, config
         self.scale: Scale | None = None  # of the inputs, if they have one
+        self.work = ""  # as `Settings.work_asked`
         self._coverage = Coverage()
         self._witnesses = Witnesses()
         self._dismissals = Dismissals(federation)
@@ -121,6 +122,8 @@ class AnswerCollector:
                 raise AnswerRefused(WITHDREW)
             coverage = _number(fields["coverage"], low=0, high=self.commit.n_examples)
             parts, found.norms[place] = parts_of(reply, self.folder)
+            if self.work:
+                found.chunks[place] = n_chunks(fields)
             self._coverage.note(place, coverage)
             self.federation.meeting.commits[self.commit.members[place].identity] = self.commit
             self._take_metrics(found, place, reply, coverage)
@@ -241,6 +244,8 @@ class AnswerCollector:
             "batch-size": self.method.batch_size or 0,
             **scale_fields.of_scale(self.scale),
         }
+        if self.work and task == "answer":
+            common |= {"work": self.work, "seconds": seconds, "training": self.training}
         if owed is not None:
             common |= {"training": self.training, "keep-after": KEEP_AFTER * seconds}
         number = self.federation.state.questions.fresh()

@@ -26,6 +26,7 @@ def estimate(
     arrivals: Arrivals,
     straggler_prob: FloatArray,
     weights: FloatArray | None = None,
+    rates: FloatArray | None = None,
 ) -> tuple[FloatArray, list[Row | None] | None]:
     """The estimate, (P,), and what is remembered of each site from now on.
 
@@ -35,16 +36,20 @@ def estimate(
             all, None, if the estimator remembers nothing.
         arrivals: (N,) each.
         weights: the sum of each site's shares, if the estimator is not linear.
+        rates: (N,) how far what is remembered moves towards an answer, beside what the estimator
+            says; None for all the way.
     """
     fresh = list(answers)
     total = np.empty(files.n_params)
     for start, stop in _blocks(files, len(answers)):
         state = _state(files, memory, start, stop)
         block = _block(files, answers, start, stop)
+        before = state
         total[start:stop], state = estimators.estimate(
             estimator, state, block, arrivals, straggler_prob, weights=weights
         )
-        _keep(estimator, files, fresh, state, start)
+        state = _moved(before, state, rates)
+        _keep(estimator, files, fresh, state, start, rates)
     if memory is None:
         return total, None
     return total, [row or old for row, old in zip(fresh, memory, strict=True)]
@@ -56,16 +61,17 @@ def remember(
     answers: Sequence[Row | None],
     memory: Sequence[Row | None],
     arrivals: Arrivals,
+    rates: FloatArray | None = None,
 ) -> list[Row | None]:
     """What is remembered of each site from now on, where answers come after the estimate."""
     fresh = list(answers)
-    if estimator.moves is not None:
+    if estimator.moves is not None or rates is not None:
         for start, stop in _blocks(files, len(answers)):
             state = _state(files, memory, start, stop)
             if state is not None:
                 block = _block(files, answers, start, stop)
-                state = estimators.remember(estimator, state, block, arrivals)
-            _keep(estimator, files, fresh, state, start)
+                state = _moved(state, estimators.remember(estimator, state, block, arrivals), rates)
+            _keep(estimator, files, fresh, state, start, rates)
     return [row or old for row, old in zip(fresh, memory, strict=True)]
 
 
@@ -81,15 +87,24 @@ def _state(
     return None if memory is None else np.asarray(_block(files, memory, start, stop), np.float64)
 
 
+def _moved(
+    before: FloatArray | None, state: FloatArray | None, rates: FloatArray | None
+) -> FloatArray | None:
+    if rates is None or before is None or state is None:
+        return state
+    return np.asarray(before + rates[:, None] * (state - before))
+
+
 def _keep(
     estimator: Estimator,
     files: AnswerFiles,
     fresh: list[Row | None],
     state: FloatArray | None,
     start: int,
+    rates: FloatArray | None,
 ) -> None:
     """Have the new rows say what is remembered, where that is not the answer itself."""
-    if estimator.moves is not None and state is not None:
+    if (estimator.moves is not None or rates is not None) and state is not None:
         fresh[:] = [
             row and files.change(row, start, values)
             for row, values in zip(fresh, state, strict=True)

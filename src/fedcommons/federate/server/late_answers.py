@@ -15,7 +15,7 @@ from fedcommons.federate.protocol.refusals import AnswerRefused
 from fedcommons.federate.server import withdrawals
 from fedcommons.federate.server.advice import advice
 from fedcommons.federate.server.answer_files import Row
-from fedcommons.federate.server.answer_parts import parts_of
+from fedcommons.federate.server.answer_parts import n_chunks, parts_of
 from fedcommons.federate.server.federation import ServerFederation
 from fedcommons.federate.server.link import Link, Node, Reply
 from fedcommons.federate.server.open_question import OpenQuestion
@@ -37,6 +37,7 @@ class _Came:
     seconds: float
     row: Row | None = None
     norm: float = 0.0
+    chunks: int = 1
     why: str = ""
     fields: Mapping[str, Any] | None = None  # of one that reports withdrawals
 
@@ -84,11 +85,12 @@ class LateAnswers:
             if fields.get("round") != question.round:
                 raise AnswerRefused("wrong round")
             parts, norm = parts_of(reply, self.folder)
+            chunks = n_chunks(fields)
         except AnswerRefused as refusal:
             return _Came(question, seconds, why=str(refusal))
         except Exception:  # whatever a site sends, the round goes on
             return _Came(question, seconds, why="malformed")
-        return _Came(question, seconds, self.folder.answers.put(parts), norm)
+        return _Came(question, seconds, self.folder.answers.put(parts), norm, chunks)
 
     def gather(self, found: RoundAnswers, commit: Commit) -> None:
         """Have `found` say what came late, under the present commit; it is not used up yet."""
@@ -112,8 +114,10 @@ class LateAnswers:
             found.late[place] = LateAnswer(
                 question.round, came.seconds, question.deadline, row, why
             )
-            if row is not None and came.norm:
-                found.norms[place] = came.norm
+            if row is not None:
+                found.chunks[place] = came.chunks
+                if came.norm:
+                    found.norms[place] = came.norm
 
     def _still_counts(self, identity: str, place: int, came: _Came, commit: Commit) -> bool:
         if not commit.active[place]:

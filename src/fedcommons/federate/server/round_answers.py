@@ -55,6 +55,7 @@ class RoundAnswers:
         seconds: how long answers took.
         owing: who was not asked, since it owes an answer to an earlier question.
         late: the answers to earlier questions.
+        chunks: how many chunks those have that answer from one of them.
     """
 
     rows: list[Row | None]
@@ -67,6 +68,7 @@ class RoundAnswers:
     offenders: dict[int, Offence] = field(default_factory=dict)
     norms: dict[int, float] = field(default_factory=dict)
     clipped: dict[int, float] = field(default_factory=dict)
+    chunks: dict[int, int] = field(default_factory=dict)
     seconds: dict[int, float] = field(default_factory=dict)
     owing: set[int] = field(default_factory=set)
     late: dict[int, LateAnswer] = field(default_factory=dict)

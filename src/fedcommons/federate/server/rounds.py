@@ -239,6 +239,7 @@ class Rounds:
             [found.late[place].row for place in places],
             [state.memory.get(members[place].identity) for place in places],
             _arrivals(found, places, state.round),
+            self._rates(found, places),
         )
         pairs = zip(places, rows, strict=True)
         state.memory |= {members[place].identity: row for place, row in pairs if row is not None}
@@ -273,6 +274,7 @@ class Rounds:
                 _arrivals(found, here.tolist(), t + 1),
                 p[here],
                 held_by_each(self.commit.record)[1][here] if self.estimator.combine else None,
+                self._rates(found, here.tolist()),
             )
         M = self.commit.n_examples
         step = self.settings.learning_rate * self.settings.decay**t / M
@@ -288,6 +290,12 @@ class Rounds:
         if state.memory is not None and memory is not None:
             by_place = dict(zip(here.tolist(), memory, strict=True))
             state.memory |= self._remembered([by_place.get(i) for i in range(len(members))])
+
+    def _rates(self, found: RoundAnswers, places: Sequence[int]) -> FloatArray | None:
+        """How far what is remembered moves, where a chunk counts for as many as there are."""
+        if self.settings.work_asked != "sagachunk" or not self.estimator.remembers:
+            return None
+        return np.array([1 / found.chunks.get(place, 1) for place in places])
 
     def _not_finite(self, found: RoundAnswers, t: int) -> FederationError:
         rows = found.all_rows

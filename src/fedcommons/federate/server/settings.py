@@ -21,6 +21,7 @@ from fedcommons.stragglers import StragglerModel
 
 DEFAULT_ESTIMATOR = "latest"  # the one that suits apps with local steps, and needs no p
 LATE = ("remember", "discard")  # what becomes of an answer that comes after its round
+WORKS = ("full", "fits")
 SCALES = ("none", "standard")
 
 
@@ -43,6 +44,8 @@ class Settings:
         sites_per_round: how many sites a round asks, or which part of them; 0 for all.
         ask_by: how they are chosen, as in `asking.Ask`.
         least_sites: never fewer than so many, where not all are asked.
+        work: "full": sites answer from all that they hold, or from the batches that are asked for.
+            "fits": from the part that they get through before the deadline.
     """
 
     method: Method = field(default_factory=Method)
@@ -56,6 +59,7 @@ class Settings:
     sites_per_round: int | float = 0
     ask_by: str = "uniform"
     least_sites: int = 1
+    work: str = "full"
 
     @classmethod
     def of(cls, **settings: Any) -> Settings:
@@ -89,6 +93,10 @@ class Settings:
             )
         if self.scale not in SCALES:
             raise ArgumentError(f"scale must be one of {', '.join(SCALES)}, got {self.scale!r}")
+        if self.work not in WORKS:
+            raise ArgumentError(f"work must be one of {', '.join(WORKS)}, got {self.work!r}")
+        if self.work == "fits":
+            self._check_fits()
         known_as: dict[str, Any] = {  # in one form each: the name of a training goes by them
             "learning_rate": checks.positive("learning_rate", self.learning_rate),
             "decay": checks.positive("decay", self.decay),
@@ -108,6 +116,30 @@ class Settings:
             p = checks.straggler_prob(self.straggler_prob, np.size(self.straggler_prob))
             one = np.ndim(self.straggler_prob) == 0
             object.__setattr__(self, "straggler_prob", float(p[0]) if one else tuple(p.tolist()))
+
+    def _check_fits(self) -> None:
+        method = self.method
+        if CODES[method.code].one_step:
+            raise ArgumentError(
+                f"work must be full with the code {method.code}, whose shares may be negative, "
+                'got "fits"'
+            )
+        if method.local_steps > 1 or method.batch_size:
+            raise ArgumentError(
+                'work must be full with local_steps above 1 or a batch_size, got "fits": it is one '
+                "step on what fits"
+            )
+
+    @property
+    def work_asked(self) -> str:
+        """The kind of `fedcommons.work` that sites are asked for; empty for all that they hold.
+
+        An estimator that is unbiased stays so if chunks are drawn and count in full. One that adds
+        up what is remembered has it renewed, a chunk at a time.
+        """
+        if self.work == "full":
+            return ""
+        return "sagachunk" if ESTIMATORS[self.method.estimator].unbiased else "chunk"
 
     @property
     def ask(self) -> Ask | None:
@@ -138,6 +170,7 @@ class Settings:
             "sites_per_round": self.sites_per_round,
             "ask_by": self.ask_by,
             "least_sites": self.least_sites,
+            "work": self.work,
         }
 
     def name(self, config: Mapping[str, Any]) -> str:
@@ -163,6 +196,8 @@ class Settings:
             del listed["answer_bound"]
         if listed["scale"] == "none":
             del listed["scale"]
+        if self.work == "full":
+            del listed["work"]
         if self.ask is None:
             for name in ("sites_per_round", "ask_by", "least_sites"):
                 del listed[name]

@@ -105,6 +105,7 @@ class Training:
         collector = AnswerCollector(
             self.federation, link, folder, self.settings.method, self.deadline, self.config
         )
+        collector.work = self.settings.work_asked
         rounds = Rounds(self.federation, self.settings, collector)
         saved = self.federation.state.checkpoint(self.name)
         if (scale := scale_of_training(collector, self.settings, saved)) is not None:

@@ -26,14 +26,20 @@ from fedcommons.federate.site.batch_order import batch_order
 from fedcommons.federate.site.decoded import decoded_commit
 from fedcommons.federate.site.following import Proof
 from fedcommons.federate.site.site import Site
-from fedcommons.federate.transport import agreement_answer, coded_answer
+from fedcommons.federate.transport import agreement_answer, coded_answer, fitted_answer
 from fedcommons.federate.transport.coded_answer import Train
 from fedcommons.federate.transport.weighted_examples import WeightedExamples
 from fedcommons.scaling import Scale
 
 Fields = Mapping[str, Any]
 
-KEPT_FIELDS = ("digest", "round", "coverage", "answer-digest")  # with an answer that is kept
+KEPT_FIELDS = (
+    "digest",
+    "round",
+    "coverage",
+    "answer-digest",
+    "chunks",
+)  # with an answer that is kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +225,11 @@ class SiteRequests:
         )
         training = str(request.get("training", ""))
         site.store.kept.drop(training)
-        answer = coded_answer.answer(model, examples, train)
+        if request.get("work"):
+            fitted = fitted_answer.answer(site, commit, request, model, examples, train)
+            fields["chunks"], answer = fitted.n_chunks, fitted.answer
+        else:
+            answer = coded_answer.answer(model, examples, train)
         fields["answer-digest"] = digest_of(answer)
         if time.monotonic() - start >= request.get("keep-after", math.inf):
             self._keep(training, number, fields, answer, commit)
@@ -239,7 +249,7 @@ class SiteRequests:
         if not self.site.store.withdrawals.everything and (
             (withdrawn.numbers, withdrawn.n_private) == so_far
         ):
-            about = {name: fields[name] for name in KEPT_FIELDS}
+            about = {name: fields[name] for name in KEPT_FIELDS if name in fields}
             self.site.store.kept.keep(training, number, about, answer)
 
     def _kept(self, request: Fields, fields: dict[str, Any]) -> SiteReply:
