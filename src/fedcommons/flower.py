@@ -177,6 +177,7 @@ def settings_from(run_config: Mapping[str, Any]) -> dict[str, Any]:
     """
     from fedcommons.federate.server.evaluation import Evaluation
     from fedcommons.federate.server.settings import Settings
+    from fedcommons.federate.transport.coded_sum import sites_per_round
 
     names = (
         "estimator",
@@ -192,6 +193,12 @@ def settings_from(run_config: Mapping[str, Any]) -> dict[str, Any]:
         "scale",
         "evaluate-every",
         "fraction-evaluate",
+        "sites-per-round",
+        "ask-by",
+        "least-sites",
+        "fraction-train",
+        "min-train-nodes",
+        "work",
     )
     found = {name.replace("-", "_"): run_config[name] for name in names if name in run_config}
     p = checks.real("straggler-prob", run_config.get("straggler-prob", -1), low=-math.inf)
@@ -205,7 +212,8 @@ def settings_from(run_config: Mapping[str, Any]) -> dict[str, Any]:
         **{name: run_config[key] for name, key in of_evaluation.items() if key in run_config}
     )
     trained = {name: value for name, value in found.items() if "evaluate" not in name}
-    Settings.of(**trained)
+    part, least = trained.pop("fraction_train", None), trained.pop("min_train_nodes", None)
+    Settings.of(**trained, **sites_per_round(part, least, trained))
     found |= _watched(run_config)
     checks.integer("num-rounds", run_config.get("num-rounds", 0), low=0)
     if "deadline" in run_config:

@@ -41,6 +41,7 @@ FieldsOf = Callable[[int], Mapping[str, Any]]
 T = TypeVar("T")
 
 LARGEST_OWNER_SHARE = 1e6
+MOST_CHUNKS = 1 << 20
 NOT_ASKED, LEFT_OUT = "not asked", "left out by the strategy"
 WITHDREW = "withdrew examples"
 NOT_ITS_FAULT = {WITHDREW, "unknown sender"}
@@ -89,6 +90,7 @@ class AnswerCollector:
         self.federation, self.link, self.folder = federation, link, folder
         self.method, self.deadline, self.config = method, deadline, config
         self.scale: Scale | None = None  # of the inputs, if they have one
+        self.work = ""  # as `Settings.work_asked`
         self._coverage = Coverage()
         self._witnesses = Witnesses()
         self._dismissals = Dismissals(federation)
@@ -123,6 +125,8 @@ class AnswerCollector:
             if fields.get("answer-digest") != digest_of(reply.answer):
                 raise AnswerRefused(CHANGED)
             found.norms[place] = answer_sizes.norm(parts)
+            if self.work:
+                found.chunks[place] = int(_number(fields.get("chunks", 1), low=1, high=MOST_CHUNKS))
             self._coverage.note(place, coverage)
             self.federation.meeting.commits[self.commit.members[place].identity] = self.commit
             self._take_metrics(found, place, reply, coverage)
@@ -131,6 +135,7 @@ class AnswerCollector:
         found = self._hear(asked, replies, take)
         found.offenders |= self._coverage.offenders(self.commit)
         found.taken_back |= self._unasked.withdrawn
+        found.left |= self._unasked.left
         return found
 
     def asked(
@@ -210,8 +215,12 @@ class AnswerCollector:
         *,
         task: str = "answer",
         fields_of: FieldsOf = nothing_else,
+        others: BoolArray | None = None,
     ) -> Asked:
-        """Ask those members that are connected; nobody is waited for yet."""
+        """Ask those members that are connected; nobody is waited for yet.
+
+        `others` are asked for what they withdraw alone, as those are that are quarantined.
+        """
         members, meeting = self.commit.members, self.federation.meeting
         self._coverage.begin(self.commit)
         seconds = self.deadline.seconds
@@ -240,10 +249,13 @@ class AnswerCollector:
             "batch-size": self.method.batch_size or 0,
             **scale_fields.of_scale(self.scale),
         }
+        if self.work and task == "answer":
+            common |= {"work": self.work, "seconds": seconds, "training": self.folder.path.name}
         number = self.federation.state.questions.fresh()
         self._unasked.listen(
             partial(self._question, None, {**common, "task": "report"}, nothing_else, number),
             round_number,
+            () if others is None else np.flatnonzero(others).tolist(),
             seconds=seconds,
         )
         common |= {"model-digest": digest_of(model), **self.newcomers.look()}

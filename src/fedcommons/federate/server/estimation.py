@@ -25,6 +25,7 @@ def estimate(
     memory: Sequence[Row | None] | None,
     straggler_prob: FloatArray,
     weights: FloatArray | None = None,
+    rates: FloatArray | None = None,
 ) -> tuple[FloatArray, list[Row | None] | None]:
     """The estimate, (P,), and what is remembered of each site from now on.
 
@@ -33,6 +34,8 @@ def estimate(
             answer, or of which nothing is remembered (its part is 0). No memory at all, None, if
             the estimator remembers nothing.
         weights: the sum of each site's shares, if the estimator is not linear.
+        rates: (N,) how far what is remembered moves towards an answer, beside what the estimator
+            says; None for all the way.
     """
     answered = np.array([row is not None for row in answers])
     fresh = list(answers)
@@ -44,10 +47,13 @@ def estimate(
         if memory is not None:
             state = np.asarray(_block(files, memory, start, stop), np.float64)
         block = _block(files, answers, start, stop)
+        before = state
         total[start:stop], state = estimators.estimate(
             estimator, state, block, answered, straggler_prob, weights=weights
         )
-        if estimator.moves is not None and state is not None:
+        if rates is not None and before is not None and state is not None:
+            state = before + rates[:, None] * (state - before)
+        if (estimator.moves is not None or rates is not None) and state is not None:
             fresh = [
                 row and files.change(row, start, values)
                 for row, values in zip(fresh, state, strict=True)
@@ -55,6 +61,28 @@ def estimate(
     if memory is None:
         return total, None
     return total, [row or old for row, old in zip(fresh, memory, strict=True)]
+
+
+def changes(
+    files: AnswerFiles, answers: Sequence[Row | None], memory: Sequence[Row | None] | None
+) -> FloatArray:
+    """How far each answer is from what is remembered of its site, or from 0: (N,).
+
+    NaN for a site that did not answer.
+    """
+    found, step = np.full(len(answers), np.nan), BLOCK
+    for i, row in enumerate(answers):
+        if row is None:
+            continue
+        before, squares = None if memory is None else memory[i], 0.0
+        for start in range(0, files.n_params, step):
+            stop = min(start + step, files.n_params)
+            part = np.asarray(files.read(row, start, stop), np.float64)
+            if before is not None:
+                part = part - files.read(before, start, stop)
+            squares += float(part @ part)
+        found[i] = np.sqrt(squares)
+    return found
 
 
 def _block(files: AnswerFiles, rows: Sequence[Row | None], start: int, stop: int) -> Values:

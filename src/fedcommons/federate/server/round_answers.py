@@ -32,6 +32,7 @@ class RoundAnswers:
         offenders: who is to be quarantined at once.
         norms: the sizes of answers.
         clipped: what answers were multiplied by that were too large.
+        chunks: how many chunks those have that answer from one of them.
     """
 
     rows: list[Row | None]
@@ -44,6 +45,7 @@ class RoundAnswers:
     offenders: dict[int, Offence] = field(default_factory=dict)
     norms: dict[int, float] = field(default_factory=dict)
     clipped: dict[int, float] = field(default_factory=dict)
+    chunks: dict[int, int] = field(default_factory=dict)
 
     @property
     def answered(self) -> BoolArray:

@@ -24,7 +24,12 @@ HEARD = {"answered", "outdated", "withdrew examples"}  # whether or not the answ
 class SiteNote:
     """What became of one site in a round, and the p that was used for it.
 
-    `clipped` is what its answer was multiplied by, 1 if it was within the bound.
+    Attributes:
+        clipped: what its answer was multiplied by, 1 if it was within the bound.
+        asked: whether it was to be asked, connected or not.
+        ask_prob: the probability of that.
+        change: how far its answer is from what was remembered of it, or from 0; None if that was
+            not looked at.
     """
 
     site: str
@@ -32,6 +37,9 @@ class SiteNote:
     outcome: str
     straggler_prob: float
     clipped: float = 1.0
+    asked: bool = True
+    ask_prob: float = 1.0
+    change: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +75,10 @@ class RoundNote:
     @property
     def n_answered(self) -> int:
         return sum(site.answered for site in self.sites)
+
+    @property
+    def n_asked(self) -> int:
+        return sum(site.asked for site in self.sites)
 
     def to_json(self) -> dict[str, Any]:
         found: dict[str, Any] = {"round": self.round}
@@ -122,14 +134,16 @@ def log_round(note: RoundNote, num_rounds: int) -> None:
     )
     metrics += "".join(f"{spread}, " for spread in _spread(note.evaluation))
     clipped = [f"{s.site} (to {s.clipped:.2g} of it)" for s in note.sites if s.clipped < 1]
-    missing = [f"{s.site} ({s.outcome})" for s in note.sites if not s.answered]
+    missing = [f"{s.site} ({s.outcome})" for s in note.sites if s.asked and not s.answered]
+    n, n_asked = len(note.sites), note.n_asked
+    of = f"{n}" if n_asked == n else f"{n_asked} asked of {n}"
     logger.info(
-        "round %d/%d: %s%d of %d answered%s%s; p %s",
+        "round %d/%d: %s%d of %s answered%s%s; p %s",
         note.round,
         num_rounds,
         metrics,
         note.n_answered,
-        len(note.sites),
+        of,
         f", not {', '.join(missing)}" if missing else "",
         f", clipped {', '.join(clipped)}" if clipped else "",
         " ".join(f"{s.straggler_prob:.2f}" for s in note.sites),

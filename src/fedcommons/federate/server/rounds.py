@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedcommons import shown
-from fedcommons.checks import BoolArray, FloatArray
+from fedcommons.checks import BoolArray, FloatArray, IntArray
 from fedcommons.errors import FederationError
 from fedcommons.estimators import ESTIMATORS
 from fedcommons.federate.protocol.commits import Commit
@@ -19,6 +19,7 @@ from fedcommons.federate.server import answer_sizes, estimation, withdrawals
 from fedcommons.federate.server.answer_files import AnswerFiles, Row
 from fedcommons.federate.server.answers import AnswerCollector, Asked
 from fedcommons.federate.server.asking import Heard
+from fedcommons.federate.server.choice import Choice, Chooser
 from fedcommons.federate.server.code_choice import straggler_prob
 from fedcommons.federate.server.federation import ServerFederation
 from fedcommons.federate.server.hooks import Hooks
@@ -45,6 +46,7 @@ class Rounds:
         self.estimator = ESTIMATORS[settings.method.estimator]
         self.optimizer = OPTIMIZERS[settings.method.server_optimizer]
         self.offences = Offences()
+        self.chooser = Chooser(settings.ask)
 
     @property
     def commit(self) -> Commit:
@@ -87,17 +89,20 @@ class Rounds:
         state.come_to(self.commit, self.federation.state)
         return joined
 
-    def one(self, state: TrainingState, asked: BoolArray | None, hooks: Hooks) -> RoundNote:
-        """The next round, in which these sites are asked (all by default); what is noted of it.
+    def one(self, state: TrainingState, there: BoolArray | None, hooks: Hooks) -> RoundNote:
+        """The next round; what is noted of it.
 
-        Where a reply brings a withdrawal, the others' answers are of what it takes back: they are
-        dropped, and all are asked again under the next commit.
+        `there` is who is not made out to be missing; nobody is by default. Where a reply brings a
+        withdrawal, the others' answers are of what it takes back: they are dropped, and the same
+        sites are asked again under the next commit.
         """
         start, t = time.monotonic(), state.round
-        if asked is None:
-            asked = np.ones(len(self.commit.members), np.bool_)
+        if there is None:
+            there = np.ones(len(self.commit.members), np.bool_)
         for _ in range(1 + MOST_REPEATS):
-            step = _Step(self, state, self._ask(state, t + 1, asked))
+            p = straggler_prob(self.settings, self.commit, state.reliability)
+            choice = self.chooser.choice(self.commit, t + 1, np.array(self.commit.active), p)
+            step = _Step(self, state, self._ask(state, t + 1, there, choice), choice)
             model, pooled = hooks.train(t + 1, step.asked.asking, step)
             if not step.is_made:
                 raise FederationError(
@@ -106,12 +111,12 @@ class Rounds:
                 )
             if not step.is_outdated:
                 break
-        found, p, before = step.found, step.straggler_prob, state.reliability
+        found, before, choice = step.found, state.reliability, step.choice
         state.model = self._as_handed_back(model, state.model, step.model_before)
         commit, present = self.commit, np.array(self.commit.active)
         state.round = t + 1
-        if found.answered.any() or not (asked & present).any():
-            state.reliability = before.observe(found.answered | ~present)
+        if found.answered.any() or not (there & choice.asked & present).any():
+            state.reliability = before.observe(found.answered | ~present, choice.asked | ~present)
         for i in np.flatnonzero(state.reliability.away & ~before.away & present):
             logger.warning(
                 "%s has been away for %d rounds: it counts as before when it is back; consider "
@@ -119,13 +124,15 @@ class Rounds:
                 commit.members[i].site,
                 state.reliability.run[i],
             )
-        return RoundNote(
+        note = RoundNote(
             t + 1,
             round(time.monotonic() - start, 3),
             commit.order,
-            _by_site(commit, found, p),
+            _by_site(commit, found, step),
             training=replace(step.metrics, pooled=dict(pooled)),
         )
+        self.chooser.learn([note])
+        return note
 
     def _as_handed_back(
         self, model: NamedArrays | None, aggregated: NamedArrays, before: NamedArrays
@@ -145,11 +152,18 @@ class Rounds:
             raise FederationError("aggregate_train must return a model of finite numbers")
         return model
 
-    def _ask(self, state: TrainingState, round_number: int, asked: BoolArray) -> Asked:
+    def _ask(
+        self,
+        state: TrainingState,
+        round_number: int,
+        there: BoolArray,
+        choice: Choice | None = None,
+    ) -> Asked:
         if not self.commit.n_examples:
             raise FederationError("nothing is left to train on: all examples were withdrawn")
-        active = np.array(self.commit.active)
-        return self.collector.ask(state.model, round_number, asked & active)
+        could = there & np.array(self.commit.active)
+        asked = could if choice is None else could & choice.asked
+        return self.collector.ask(state.model, round_number, asked, others=could & ~asked)
 
     def _answers(self, state: TrainingState, round_number: int) -> RoundAnswers:
         """Everybody's answers, of which none contains what was withdrawn."""
@@ -183,8 +197,16 @@ class Rounds:
         pairs = zip(self.commit.members, rows, strict=True)
         return {member.identity: row for member, row in pairs if row is not None}
 
+    def changes(self, state: TrainingState, found: RoundAnswers) -> FloatArray:
+        """How far each answer is from what is remembered, (N,), if whom to ask goes by it."""
+        if not self.chooser.measures:
+            return np.full(len(found.rows), np.nan)
+        memory = state.memory
+        known = None if memory is None else [memory.get(m.identity) for m in self.commit.members]
+        return estimation.changes(self.files, found.rows, known)
+
     def step(self, state: TrainingState, found: RoundAnswers, p: FloatArray) -> None:
-        """Move the model along the estimate."""
+        """Move the model along the estimate; p is the probability that a site does not count."""
         t, members = state.round, self.commit.members
         here = np.flatnonzero(self.commit.active)
         memory = None
@@ -198,6 +220,7 @@ class Rounds:
                 memory,
                 p[here],
                 held_by_each(self.commit.record)[1][here] if self.estimator.combine else None,
+                self._rates(found, here),
             )
         M = self.commit.n_examples
         step = self.settings.learning_rate * self.settings.decay**t / M
@@ -214,6 +237,12 @@ class Rounds:
             rows = dict(zip(here.tolist(), memory, strict=True))
             state.memory |= self._remembered([rows.get(i) for i in range(len(members))])
 
+    def _rates(self, found: RoundAnswers, here: IntArray) -> FloatArray | None:
+        """How far what is remembered moves, where a chunk counts for as many as there are."""
+        if self.settings.work_asked != "sagachunk" or not self.estimator.remembers:
+            return None
+        return np.array([1 / found.chunks.get(place, 1) for place in here.tolist()])
+
     def _not_finite(self, found: RoundAnswers, t: int) -> FederationError:
         sizes = np.array([0.0 if row is None else self.files.largest(row) for row in found.rows])
         largest, usual = int(sizes.argmax()), np.median(sizes[found.answered])
@@ -228,8 +257,8 @@ class Rounds:
 class _Step:
     """What the server makes of a round's replies, when the strategy hands them on."""
 
-    def __init__(self, rounds: Rounds, state: TrainingState, asked: Asked) -> None:
-        self._rounds, self._state, self.asked = rounds, state, asked
+    def __init__(self, rounds: Rounds, state: TrainingState, asked: Asked, choice: Choice) -> None:
+        self._rounds, self._state, self.asked, self.choice = rounds, state, asked, choice
         self.model_before = state.model
         self.is_made = self.is_outdated = False
 
@@ -237,7 +266,7 @@ class _Step:
         """Move the model along the estimate; the model, and the sites' metrics of training.
 
         If nobody answers who was asked, the server is alone: the model stays as it is, whatever is
-        remembered, and nothing is learnt of any site.
+        remembered, and nothing is learnt of any site. If the draw asks nobody, that is by design.
         """
         if self.is_made:
             raise FederationError("the answers of a round can be aggregated once")
@@ -245,24 +274,29 @@ class _Step:
         rounds, state = self._rounds, self._state
         self.found, self.is_outdated = rounds.taken(state, self.asked, replies)
         self.straggler_prob = straggler_prob(rounds.settings, rounds.commit, state.reliability)
-        if self.found.answered.any():
-            rounds.step(state, self.found, self.straggler_prob)
+        self.changes = rounds.changes(state, self.found)
+        nobody = not self.choice.asked.any() and not self.is_outdated
+        if self.found.answered.any() or nobody:
+            missing = self.choice.missing_prob(self.straggler_prob)
+            rounds.step(state, self.found, missing)
         names = {place: member.site for place, member in enumerate(rounds.commit.members)}
         self.metrics = self.found.site_metrics(names)
         return state.model, self.metrics.pooled
 
 
-def _by_site(
-    commit: Commit, found: RoundAnswers, straggler_prob: FloatArray
-) -> tuple[SiteNote, ...]:
+def _by_site(commit: Commit, found: RoundAnswers, step: _Step) -> tuple[SiteNote, ...]:
     """What became of each site that is with the commit."""
+    choice, changes = step.choice, step.changes
     return tuple(
         SiteNote(
             commit.members[i].site,
             bool(found.answered[i]),
             found.outcomes[i],
-            float(straggler_prob[i]),
+            float(step.straggler_prob[i]),
             found.clipped.get(int(i), 1.0),
+            bool(choice.asked[i]),
+            float(choice.probs[i]),
+            float(changes[i]) if np.isfinite(changes[i]) else None,
         )
         for i in np.flatnonzero(commit.present)
     )

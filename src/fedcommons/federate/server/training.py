@@ -101,6 +101,7 @@ class Training:
         collector = AnswerCollector(
             self.federation, link, folder, self.settings.method, self.deadline, self.config
         )
+        collector.work = self.settings.work_asked
         rounds = Rounds(self.federation, self.settings, collector)
         saved = self.federation.state.checkpoint(self.name)
         if (scale := scale_of_training(collector, self.settings, saved)) is not None:
@@ -131,6 +132,7 @@ class Training:
         )
         evaluator.scale = collector.scale
         around = _Around(evaluator, evaluate, on_round, hooks or Hooks(), best)
+        rounds.chooser.learn(state.history)
         self._go_on(rounds, state, num_rounds, around)
         about = {**self._about(), **({} if scale is None else {"scale": scale.listed})}
         results.write(self.folder, about, state.history, state.model)

@@ -13,6 +13,7 @@ from fedcommons.federate.protocol import durable
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.refusals import DataChanged, StoreIsOlder
 from fedcommons.federate.protocol.withdrawals import Withdrawn
+from fedcommons.federate.site import chunk_memory
 from fedcommons.federate.site.data_files import data_behind
 from fedcommons.federate.site.database import Database
 from fedcommons.federate.site.decoded import decoded_commit
@@ -103,6 +104,7 @@ class Withdrawals:
                 epoch = self._epochs.highest()[0]
                 self._ledger.note("withdrawn", epoch, "", total, len(fresh), 0)
         self._database.wipe()
+        chunk_memory.clear(self._database.folder)
         return len(fresh)
 
     def _check_file(self, manifest: Manifest) -> None:
@@ -131,6 +133,7 @@ class Withdrawals:
             self._ledger.note("withdrawn", epoch, "everything", 0, 0, 0)
         with durable.point("store.wiped"):
             self._database.wipe()
+        chunk_memory.clear(self._database.folder)
 
     # Whether the store remembers them all
 

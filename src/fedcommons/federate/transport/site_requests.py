@@ -24,7 +24,7 @@ from fedcommons.federate.site.batch_order import batch_order
 from fedcommons.federate.site.decoded import decoded_commit
 from fedcommons.federate.site.following import Proof
 from fedcommons.federate.site.site import Site
-from fedcommons.federate.transport import agreement_answer, coded_answer
+from fedcommons.federate.transport import agreement_answer, coded_answer, fitted_answer
 from fedcommons.federate.transport.coded_answer import Train
 from fedcommons.federate.transport.weighted_examples import WeightedExamples
 from fedcommons.scaling import Scale
@@ -208,7 +208,11 @@ class SiteRequests:
             batch_order(site, commit, fields["round"], model=model, asked=asked),
             site.policy.min_examples,
         )
-        answer = coded_answer.answer(model, examples, train)
+        if request.get("work"):
+            fitted = fitted_answer.answer(site, commit, request, model, examples, train)
+            fields["chunks"], answer = fitted.n_chunks, fitted.answer
+        else:
+            answer = coded_answer.answer(model, examples, train)
         return SiteReply({**fields, "answer-digest": digest_of(answer)}, answer=answer)
 
     def evaluate(self, request: Fields, model: NamedArrays) -> SiteReply:
