@@ -33,7 +33,7 @@ def test_over_what_is_shared_the_correction_is_unbiased_with_the_stated_squared_
     assert np.allclose(mean / n, full, rtol=0, atol=1e-12)
     drift = now - old
     stated = sum(
-        size * (size - a) / a * drift[OWNER == i].var(axis=0, ddof=1).sum()
+        size * (size - a) / a * drift[i == OWNER].var(axis=0, ddof=1).sum()
         for i, size, a in ((0, 4, 2), (1, 3, 1))
     )
     assert square / n == pytest.approx(stated, rel=1e-12)

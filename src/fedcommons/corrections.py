@@ -1,4 +1,4 @@
-"""Corrected chunks: present holders of an absent owner's shared examples correct what is remembered.
+"""Corrected chunks: holders of an absent owner's shared examples correct what is remembered.
 
 Every client works on a chunk of its own examples at a time, and the server's estimate is the sum of
 what everything gave last, sum_j R_j, with R_j the gradient of example j at the model at which its
