@@ -14,7 +14,7 @@ from fedcommons.federate.protocol.refusals import Refusal
 
 FIELD = "protocol"
 SPOKEN = {
-    5: "owners sign what they withdraw, and sites that withdrew everything a farewell, which "
+    6: "owners sign what they withdraw, and sites that withdrew everything a farewell, which "
     "commits carry; a reply names the number of the question that it answers",
 }
 CURRENT = max(SPOKEN)
