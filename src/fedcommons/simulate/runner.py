@@ -267,7 +267,7 @@ def _check_memory_of_examples(study: Study, dataset: Dataset) -> None:
 
 
 def _check_clients_can_answer(study: Study, clock: Timing, dataset: Dataset) -> None:
-    """What the first run shows: clients without a chance, and chunks that do not fit into memory."""
+    """Say what the first run shows: clients without a chance, chunks that do not fit."""
     if study.class_size is not None and study.class_size > np.bincount(dataset.groups).min():
         return  # refused below
     data = training_set(dataset, study.class_size, seed=study.seed, run=0)
