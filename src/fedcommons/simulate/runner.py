@@ -31,14 +31,15 @@ from fedcommons import checks, datasets, shown
 from fedcommons.checks import BoolArray
 from fedcommons.datasets import Dataset, Reading
 from fedcommons.errors import DataError, FedcommonsError, StudyError
-from fedcommons.simulate import batched, example_space, models, plain_engine
+from fedcommons.simulate import batched, example_space, models, plain_engine, timelines
 from fedcommons.simulate import cluster as clusters
 from fedcommons.simulate.definition import Study
-from fedcommons.simulate.draws import TrainingSet
+from fedcommons.simulate.draws import TrainingSet, main_class, share, training_set
 from fedcommons.simulate.folder import Folder
 from fedcommons.simulate.measures import Measures
 from fedcommons.simulate.result import MEASURED, RunResult
 from fedcommons.simulate.scoring import Evaluation
+from fedcommons.simulate.timing import Timing
 from fedcommons.streams import stream
 from fedcommons.tasks.loss import Loss
 from fedcommons.tasks.losses import far_from_standard, fitted, has_numbers
@@ -189,6 +190,8 @@ def check_fits(study: Study, dataset: Dataset) -> None:
         n_params = len(model.initial(rng=stream(study.seed, "model", 0)))
         _check_memory_of_clients(study, name, n_params)
     _check_memory_of_examples(study, dataset)
+    if study.clock is not None:
+        _check_clients_can_answer(study, study.clock, dataset)
     by_labels = dataset.strata_train is None
     sizes = np.bincount(dataset.groups, minlength=dataset.n_classes if by_labels else 0)
     label, group = int(sizes.argmin()), "class" if by_labels else "stratum"
@@ -260,6 +263,44 @@ def _check_memory_of_examples(study: Study, dataset: Dataset) -> None:
             f"clients, {study.rounds} rounds and {n_curves} curves it would take "
             f"{needed / 1e9:.1f} GB of this machine's {_machine_bytes() / 1e9:.1f} GB; take fewer "
             'of them, or engine = "batched"'
+        )
+
+
+def _check_clients_can_answer(study: Study, clock: Timing, dataset: Dataset) -> None:
+    """Say what the first run shows: clients without a chance, chunks that do not fit."""
+    if study.class_size is not None and study.class_size > np.bincount(dataset.groups).min():
+        return  # refused below
+    data = training_set(dataset, study.class_size, seed=study.seed, run=0)
+    loss, kept = study_loss(study), 0
+    for curve in study.curves:
+        sites = dataset.sites if curve.is_natural else ()
+        shared = share(curve, data.groups, study.clients, seed=study.seed, run=0, sites=data.sites)
+        held = shared.placement.held_counts()
+        model = models.load(curve.model, dataset.x_train.shape[1:], loss)
+        n_params = len(model.initial(rng=stream(study.seed, "model", 0)))
+        per_example = clock.per_example(n_params)
+        law = clock.law(study.clients, per_example, seed=study.seed, run=0, sites=sites)
+        names = sites or tuple(f"client {i + 1}" for i in range(study.clients))
+        if said := timelines.never_on_time(curve, law, held, per_example, names):
+            _warn_once(f"{curve.policy}, {curve.estimator}, work {curve.work}: {said}")
+        absences = None
+        if curve.corrected:
+            classes = main_class(shared, data.groups)
+            absences = clock.absences(study.clients, classes, seed=study.seed, run=0, sites=sites)
+        vectors = timelines.kept_vectors(curve, law, shared.placement, absences, per_example)
+        needed = vectors * n_params * np.dtype(np.float32).itemsize
+        kept += needed * study.block_size
+        if curve.corrected and curve.model not in models.LINEAR:
+            _warn_once(
+                f"correct with model {curve.model}: anchors and gradients of shared examples take "
+                f"{needed / 1e6:.0f} MB a run; a site would keep a model of "
+                f"{4 * n_params / 1e6:.1f} MB for each of its chunks"
+            )
+    if kept > _machine_bytes():
+        raise StudyError(
+            f"work must leave room in memory: the chunks of all lines would keep {kept / 1e9:.1f} "
+            f"GB of this machine's {_machine_bytes() / 1e9:.1f} GB; take longer deadlines, fewer "
+            "clients, or such lines in studies of their own"
         )
 
 
@@ -400,7 +441,9 @@ def compute_block(study: Study, block: int) -> dict[int, RunResult]:
         if together:
             loss = study_loss(study)
             second = list(
-                batched.simulate_block(dataset, together, **settings, runs=numbers, loss=loss)
+                batched.simulate_block(
+                    dataset, together, **settings, runs=numbers, loss=loss, timing=study.clock
+                )
             )
     place = {curve: k for k, curve in enumerate((*apart, *together))}
     order = [place[curve] for curve in study.curves]

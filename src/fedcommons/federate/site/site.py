@@ -13,13 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcommons.checks import IntArray
-from fedcommons.errors import StoreError
+from fedcommons.errors import FedcommonsError, StoreError
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.packing import SharedExamples
 from fedcommons.federate.protocol.receipts import Receipt
 from fedcommons.federate.protocol.records import LARGEST
 from fedcommons.federate.protocol.refusals import CommitRefused, CommitUnknown, Refusal
-from fedcommons.federate.protocol.withdrawals import Withdrawn
+from fedcommons.federate.protocol.withdrawals import Withdrawn, is_owners_word, listed_in
+from fedcommons.federate.site import chunk_memory
 from fedcommons.federate.site.decoded import decoded_commit, decoded_epoch
 from fedcommons.federate.site.exchange import Exchange
 from fedcommons.federate.site.following import (
@@ -27,6 +28,7 @@ from fedcommons.federate.site.following import (
     check_deliveries,
     check_follows,
     check_still_here,
+    check_withdrawals,
 )
 from fedcommons.federate.site.holdings import Holdings, holdings_of
 from fedcommons.federate.site.manifests import Manifest
@@ -79,9 +81,11 @@ class Site(Participant):
                     check_still_here(self.store, commit, me)
             else:
                 check_follows(self.store, commit, current)
+                check_withdrawals(commit, current)
                 if me is not None:
                     check_deliveries(self.store, commit, me, current, proof or Proof())
             # Before this site's own data are checked: what others withdrew must go in any case.
+            self._forget_chunks(commit, me)
             withdrew = senders_who_withdrew(commit, current)
             self.store.apply(commit, me, withdrew | self._later_keys(withdrew, commit))
         self.store.give_up(commit.number, given_up, self._keys_of(commit.number, given_up))
@@ -89,6 +93,16 @@ class Site(Participant):
             raise CommitRefused("the site is no member any more")
         self.manifest_of(commit)
         return commit
+
+    def _forget_chunks(self, commit: Commit, me: int | None) -> None:
+        """Delete what is remembered of chunks, if the commit gives this site other examples."""
+        stays: str | None = None
+        if not (self.store.folder / chunk_memory.FOLDER).exists():
+            return
+        if me is not None:
+            with contextlib.suppress(FedcommonsError):  # the data changed: nothing of it stays
+                stays = chunk_memory.key_of(commit, me, self.holdings(commit))
+        chunk_memory.clear(self.store.folder, but=stays)
 
     def record_of(self, digest: bytes) -> bytes:
         """The record of the commit that the site is under, if this is its digest."""
@@ -136,10 +150,36 @@ class Site(Participant):
         ]
         self.store.ledger.note_receipts(commit.number, good)
 
-    def withdrawn_since(self, commit: Commit) -> Withdrawn:
-        """What the operator withdrew since the rows were numbered for the commit's epoch."""
-        self.store.withdrawals.check_remembered(commit, self.place(commit))
-        return self.store.withdrawals.since(self.manifest_of(commit))
+    def withdrawn_since(self, commit: Commit) -> Withdrawn | None:
+        """What was withdrawn since the rows were numbered for the commit's epoch, signed.
+
+        None if the commit says it already, by this site's own word.
+        """
+        me = self.place(commit)
+        self.store.withdrawals.check_remembered(commit, me)
+        withdrawn = self.store.withdrawals.since(self.manifest_of(commit))
+        listed = listed_in(commit, me)
+        is_known = (withdrawn.numbers, withdrawn.n_private) == (listed.numbers, listed.n_private)
+        if is_known and is_owners_word(commit, me):
+            return None
+        return withdrawn.signed(self.identity_in(commit.members), commit)
+
+    def withdrawn_by_now(self) -> Withdrawn | None:
+        """All that was withdrawn of the exchange that the site is under, signed; None if nothing.
+
+        Its commit may list it without a signature: one from before owners signed.
+        """
+        record = self.store.commit_record()[1]
+        commit = decoded_commit(record) if record else None
+        identity = self.identity_in(commit.members) if commit else None
+        me = commit.index(identity.name) if commit and identity else None
+        if commit is None or identity is None or me is None:
+            return None
+        manifest = self.store.manifests.find(bytes.fromhex(commit.members[me].manifest))
+        if manifest is None:
+            return None
+        found = self.store.withdrawals.since(manifest.for_place(commit, me))
+        return found.signed(identity, commit) if found.numbers or found.n_private else None
 
     def place(self, commit: Commit) -> int:
         """This site's place in the roster of a commit; refused if it has none."""
