@@ -38,6 +38,10 @@ class Delays(Protocol):
         """The mean seconds that each client's two ways take: (N,)."""
         ...
 
+    def least(self, work: FloatArray) -> FloatArray:
+        """What no job of each client takes less than, for work (N,): (N,)."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Law:
@@ -106,6 +110,15 @@ class Law:
 
     def links(self) -> FloatArray:
         return self.link / (1 - self.failure)
+
+    def least(self, work: FloatArray) -> FloatArray:
+        shortest = {
+            "exponential": np.ones(len(self.rate)),
+            "lognormal": (self.spread == 0) * 1.0,
+            "pareto": 1 + self.spread * (1 - 1 / self.tail),
+        }
+        stall = self.stall * (1 - 1 / self.tail)
+        return work / self.rate * shortest[self.service] + stall + self.link
 
     def _chance(self, u: FloatArray, spread: FloatArray) -> FloatArray:
         if self.service == "exponential":
@@ -189,6 +202,10 @@ class Recorded:
     def links(self) -> FloatArray:
         """What of a duration was the link is not recorded."""
         return np.zeros(len(self.took))
+
+    def least(self, work: FloatArray) -> FloatArray:
+        """With work at all, the shortest that was recorded."""
+        return np.array([seconds.min() for seconds in self.took]) * (work > 0)
 
 
 class Absences:

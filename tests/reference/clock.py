@@ -29,16 +29,19 @@ def is_away(when: float, absences: list[tuple[float, float]]) -> bool:
     return any(away <= when < back for away, back in absences)
 
 
-def ticks(took, absences, *, wait, late, fastest=0, deadline=None, weight=None, n_ticks):
+def ticks(
+    took, absences, *, wait, late, fastest=0, deadline=None, weight=None, n_ticks=10**6, now=0.0,
+    until=math.inf, known=None,
+):  # fmt: skip
     """`took(client, job)` says how long a job takes; absences are (away, back) of each client.
 
-    A dictionary for each tick: asked, on_time, late (client -> the tick of its question), away,
-    begin, end. A deadline of None adapts.
+    A dictionary for each tick that ends by then: asked, on_time, late (client -> the tick of its
+    question), away, begin, end. A deadline of None adapts, to durations some of which are known.
     """
     N = len(absences)
     weight = [1.0] * N if weight is None else weight
-    now, owed, jobs, found = 0.0, {}, [0] * N, []  # owed: client -> (when, tick, asked at)
-    durations: list[list[float]] = [[] for _ in range(N)]
+    owed, jobs, found = {}, [0] * N, []  # owed: client -> (when, tick, asked at)
+    durations: list[list[float]] = known or [[] for _ in range(N)]
     for t in range(n_ticks):
         while True:
             away = {i for i in range(N) if is_away(now, absences[i])}
@@ -71,6 +74,8 @@ def ticks(took, absences, *, wait, late, fastest=0, deadline=None, weight=None, 
                 break
             if wait == "deadline" and (set(new) <= set(came) if new else bool(came)):
                 break
+        if end > until:
+            return found
         here = {
             "asked": set(new), "away": away, "begin": now, "end": end,
             "on_time": {i for i in came if i in new},

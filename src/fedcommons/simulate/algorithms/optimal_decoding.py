@@ -6,12 +6,13 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from fedcommons import decoding
-from fedcommons.checks import BoolArray, FloatArray
-from fedcommons.estimators import Estimator, Weights
+from fedcommons.checks import FloatArray
+from fedcommons.estimators import Arrivals, Estimator, Weights
 from fedcommons.simulate.algorithms.algorithm import Algorithm
 
 
-def _weigh(_estimator: Estimator, held: csr_array, answered: BoolArray, p: FloatArray) -> Weights:
+def _weigh(_estimator: Estimator, held: csr_array, arrivals: Arrivals, p: FloatArray) -> Weights:
+    answered = arrivals.on_time
     mean = decoding.mean_weights(held, p, rng=np.random.default_rng(0))
     fresh = decoding.unbiased_weights(decoding.optimal_weights(held, answered), mean)
     return Weights(fresh, np.zeros(answered.shape))
