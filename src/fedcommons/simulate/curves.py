@@ -62,6 +62,7 @@ class Curve:
     late: str = FIELDS["late"].field("discard")
     work: str = FIELDS["work"].field("full")
     prob_from_law: bool = FIELDS["prob_from_law"].field(False)
+    corrected: bool = FIELDS["corrected"].field(False)
 
     ask: float | None = FIELDS["ask"].field(None)
     ask_by: str = FIELDS["ask_by"].field("uniform")
@@ -111,6 +112,11 @@ class Curve:
                 f'ask_by must be "uniform" or "independent" for {self.algorithm}, which counts '
                 'clients as often as they are asked, got "norms"'
             )
+        if self.corrected:
+            raise ArgumentError(
+                "ask must be all where holders correct the chunks of who is absent, got "
+                f"{self.ask:g}"
+            )
         if self.policy and ask.by != "uniform":
             raise ArgumentError(f'ask_by must be "uniform" under a clock, got {ask.by!r}')
 
@@ -140,6 +146,11 @@ class Curve:
             raise ArgumentError(
                 f"work must be full for {self.algorithm} with {self.local_steps} local steps, got "
                 f"{self.work!r}"
+            )
+        if self.corrected and (self.code != "equal-split" or self.algorithm != "coded_gd"):
+            raise ArgumentError(
+                "correct must be false for a code or an algorithm of its own: everybody works on "
+                f"its own examples, got {self.code} and {self.algorithm}"
             )
         if CODES[self.code].needs_p or procedure.examples or self.algorithm == "optimal_decoding":
             raise ArgumentError(

@@ -11,7 +11,7 @@ import sqlite3
 from typing import Any
 
 APPLICATION = 0x46434F4D  # "FCOM": how SQLite knows a store of fedcommons from other databases
-VERSION = 4
+VERSION = 6
 
 SCHEMA = """
 CREATE TABLE about (name TEXT PRIMARY KEY, value BLOB NOT NULL, seal BLOB NOT NULL) WITHOUT ROWID;
@@ -44,12 +44,20 @@ CREATE TABLE commits (
     id INTEGER PRIMARY KEY CHECK (id = 1), digest BLOB NOT NULL, record BLOB NOT NULL,
     seal BLOB NOT NULL
 );
+CREATE TABLE answered (
+    id INTEGER PRIMARY KEY CHECK (id = 1), record BLOB NOT NULL, groups BLOB NOT NULL,
+    seal BLOB NOT NULL
+);
 CREATE TABLE withdrawals (
     fingerprint BLOB PRIMARY KEY, row INTEGER NOT NULL, total INTEGER NOT NULL, seal BLOB NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE deleted (
     id INTEGER PRIMARY KEY, entry INTEGER NOT NULL, epoch BLOB NOT NULL, sender TEXT NOT NULL,
     chunk INTEGER NOT NULL, n INTEGER NOT NULL, numbers BLOB NOT NULL, seal BLOB NOT NULL
+);
+CREATE TABLE kept (
+    part INTEGER PRIMARY KEY, training TEXT NOT NULL, question INTEGER NOT NULL,
+    about TEXT NOT NULL, content BLOB NOT NULL, seal BLOB NOT NULL
 );
 CREATE TABLE ledger (
     entry INTEGER PRIMARY KEY, time REAL NOT NULL, event TEXT NOT NULL, epoch INTEGER NOT NULL,
@@ -67,9 +75,9 @@ CREATE TRIGGER no_replace BEFORE INSERT ON ledger
 """
 SEALED = (
     *("about", "peers", "manifest", "epoch_keys", "epochs", "given", "commits", "withdrawals"),
-    "deleted",
+    *("deleted", "answered"),
 )
-SMALL = (*SEALED, "ledger")  # all but what was received, which may be large
+SMALL = (*SEALED, "ledger")  # all but what was received, and an answer, which may be large
 
 
 def schema_statements() -> list[str]:
