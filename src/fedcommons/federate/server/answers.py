@@ -120,9 +120,10 @@ class AnswerCollector:
             if reply.answer is None:
                 raise AnswerRefused("malformed")
             parts = self._parts(reply.answer)
+            size = answer_sizes.norm(parts)
             if fields.get("answer-digest") != digest_of(reply.answer):
                 raise AnswerRefused(CHANGED)
-            found.norms[place] = answer_sizes.norm(parts)
+            found.norms[place] = size
             self._coverage.note(place, coverage)
             self.federation.meeting.commits[self.commit.members[place].identity] = self.commit
             self._take_metrics(found, place, reply, coverage)
@@ -166,12 +167,9 @@ class AnswerCollector:
                 found.metrics_left_out[place] = ", ".join(left_out)
 
     def _parts(self, answer: NamedArrays) -> Parts:
-        """An answer's arrays as they are kept; refused if they are not of numbers that can be."""
+        """An answer's arrays as they are kept; what is too large for their type is infinite."""
         with np.errstate(over="ignore"):
-            parts = [np.asarray(a, self.folder.answers.dtype) for a in self.schema.trained(answer)]
-        if not all(np.isfinite(part).all() for part in parts):
-            raise AnswerRefused("NaN or infinity")
-        return parts
+            return [np.asarray(a, self.folder.answers.dtype) for a in self.schema.trained(answer)]
 
     def owner_shares(self, model: NamedArrays) -> list[float]:
         """Each owner's best w at this model; an owner that is not there splits equally."""

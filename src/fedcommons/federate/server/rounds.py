@@ -175,7 +175,7 @@ class Rounds:
         state.come_to(self.commit, self.federation.state)
         if is_new:
             found = found.outdated()
-            self.files.sweep((state.memory or {}).values())
+            self.files.withdraw((state.memory or {}).values())
         return found, is_new
 
     def _remembered(self, rows: Sequence[Row | None]) -> dict[str, Row]:

@@ -132,6 +132,7 @@ class Training:
         evaluator.scale = collector.scale
         around = _Around(evaluator, evaluate, on_round, hooks or Hooks(), best)
         self._go_on(rounds, state, num_rounds, around)
+        folder.tidy(state.memory)
         about = {**self._about(), **({} if scale is None else {"scale": scale.listed})}
         results.write(self.folder, about, state.history, state.model)
         return state
