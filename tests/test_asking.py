@@ -143,7 +143,7 @@ def test_numbers_and_parts():
     ("size", "by", "message"),
     [
         (0, "uniform", "ask must be an integer >= 1, got 0"),
-        (0.0, "uniform", "ask must be a number of clients, or a part > 0, got 0"),
+        (0.0, "uniform", "ask must be a number, or a part > 0, got 0"),
         (1.5, "uniform", "ask must be"),
         (True, "uniform", "ask must be"),
         (3, "luck", "ask_by must be one of uniform, independent, norms, got 'luck'"),

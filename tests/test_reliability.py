@@ -141,3 +141,20 @@ def test_bad_masks_are_named():
         ArgumentError, match=r"missed must not exceed rounds \(1 for client 0\), got 2"
     ):
         Reliability(np.array([2]), np.array([1]), np.array([0]))
+
+
+def test_who_is_not_asked_is_neither_there_nor_missing():
+    """Rounds of the asked alone, one client after another, say the same."""
+    rng = np.random.default_rng(4)
+    asked = rng.random((60, 3)) < 0.5
+    answered = asked & (rng.random((60, 3)) < [0.9, 0.5, 0.1])
+    together = Reliability.start(3)
+    for t in range(60):
+        together = together.observe(answered[t], asked[t])
+    for i in range(3):
+        alone = Reliability.start(1)
+        for t in np.flatnonzero(asked[:, i]):
+            alone = alone.observe(answered[t, i : i + 1])
+        assert together.straggler_prob[i] == alone.straggler_prob[0]
+    with pytest.raises(ArgumentError, match="that were asked, got client 1"):
+        together.observe([False, True, False], [True, False, True])

@@ -8,7 +8,7 @@ pi. p_i is the probability that a client's answer does not come *given that it w
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -34,19 +34,21 @@ class Ask:
             itself, all with the same probability; so many on average. "norms": each by itself, by
             how large what it would add was when it was last seen; so many on average.
         least: never fewer than so many.
+        named: what the size is called in errors.
     """
 
     size: int | float
     by: str = "uniform"
     least: int = 1
+    named: str = field(default="ask", compare=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.size, int | np.integer) and not isinstance(self.size, bool):
-            size: int | float = checks.integer("ask", self.size, low=1)
+            size: int | float = checks.integer(self.named, self.size, low=1)
         else:
-            size = checks.real("ask", self.size, low=0, high=1)
+            size = checks.real(self.named, self.size, low=0, high=1)
             if size == 0:
-                raise ArgumentError("ask must be a number of clients, or a part > 0, got 0")
+                raise ArgumentError(f"{self.named} must be a number, or a part > 0, got 0")
         object.__setattr__(self, "size", size)
         if self.by not in BY:
             raise ArgumentError(f"ask_by must be one of {', '.join(BY)}, got {self.by!r}")
@@ -61,14 +63,18 @@ class Ask:
         """
         if estimator.needs_everybody:
             raise ArgumentError(
-                f"ask must be all for the estimator {estimator.name}, which waits for everybody, "
-                f"got {self.size}"
+                f"{self.named} must be all for the estimator {estimator.name}, which waits for "
+                f"everybody, got {self.size}"
             )
         if self.by == "norms" and not (estimator.needs_p or estimator.remembers):
             raise ArgumentError(
                 f'ask_by must be "uniform" or "independent" for the estimator {estimator.name}, '
                 'which counts clients as often as they are asked, got "norms"'
             )
+
+    def __str__(self) -> str:
+        size = f"{self.size:.3g} of all" if isinstance(self.size, float) else str(self.size)
+        return f"{size} ({self.by})"
 
     def number(self, n_clients: int) -> int:
         """How many of N clients that makes."""

@@ -19,7 +19,7 @@ from fedcommons.checks import BoolArray, FloatArray, IntArray
 from fedcommons.errors import ArgumentError
 
 UNITS = 4  # uniform numbers of a job: computing, stalling, the way there and the way back
-JOBS_AT_ONCE = 64  # whose numbers are drawn together
+NUMBERS_AT_ONCE = 1 << 13  # drawn together, about: jobs of all clients
 SERVICES = ("exponential", "lognormal", "pareto")
 
 
@@ -32,6 +32,14 @@ class Delays(Protocol):
 
     def mean(self, work: FloatArray) -> FloatArray:
         """The mean seconds of every client's job, for work (N,): (N,)."""
+        ...
+
+    def links(self) -> FloatArray:
+        """The mean seconds that each client's two ways take: (N,)."""
+        ...
+
+    def least(self, work: FloatArray) -> FloatArray:
+        """What no job of each client takes less than, for work (N,): (N,)."""
         ...
 
 
@@ -98,7 +106,19 @@ class Law:
 
     def mean(self, work: FloatArray) -> FloatArray:
         more = 1 if self.service == "lognormal" else 1 + self.spread
-        return work / self.rate * more + self.stall + self.link / (1 - self.failure)
+        return work / self.rate * more + self.stall + self.links()
+
+    def links(self) -> FloatArray:
+        return self.link / (1 - self.failure)
+
+    def least(self, work: FloatArray) -> FloatArray:
+        shortest = {
+            "exponential": np.ones(len(self.rate)),
+            "lognormal": (self.spread == 0) * 1.0,
+            "pareto": 1 + self.spread * (1 - 1 / self.tail),
+        }
+        stall = self.stall * (1 - 1 / self.tail)
+        return work / self.rate * shortest[self.service] + stall + self.link
 
     def _chance(self, u: FloatArray, spread: FloatArray) -> FloatArray:
         if self.service == "exponential":
@@ -123,7 +143,7 @@ def _attempts(u: FloatArray, failure: FloatArray) -> FloatArray:
 
 
 class Units:
-    """The uniform numbers in (0, 1) of every client's jobs, drawn when they are asked for.
+    """The uniform numbers in [0, 1) of every client's jobs, drawn when they are asked for.
 
     `stream` gives the generator of a block of jobs, by its number: the numbers do not depend on
     who asks first.
@@ -131,15 +151,16 @@ class Units:
 
     def __init__(self, n_clients: int, stream: Callable[[int], np.random.Generator]) -> None:
         self._n_clients, self._stream = checks.n_clients(n_clients), stream
+        self._jobs_at_once = max(1, NUMBERS_AT_ONCE // (UNITS * self._n_clients))
         self._blocks: dict[int, npt.NDArray[np.float64]] = {}
 
     def of(self, clients: IntArray, jobs: IntArray) -> FloatArray:
         """(n, UNITS) for the `jobs`-th job of each of these clients."""
-        block, place = np.divmod(jobs, JOBS_AT_ONCE)
+        block, place = np.divmod(jobs, self._jobs_at_once)
         found = np.empty((len(clients), UNITS))
         for b in np.unique(block).tolist():
             if b not in self._blocks:
-                shape = (JOBS_AT_ONCE, self._n_clients, UNITS)
+                shape = (self._jobs_at_once, self._n_clients, UNITS)
                 self._blocks[b] = self._stream(b).random(shape)
             here = block == b
             found[here] = self._blocks[b][place[here], clients[here]]
@@ -178,6 +199,14 @@ class Recorded:
     def mean(self, work: FloatArray) -> FloatArray:  # noqa: ARG002
         return np.array([seconds.mean() for seconds in self.took])
 
+    def links(self) -> FloatArray:
+        """What of a duration was the link is not recorded."""
+        return np.zeros(len(self.took))
+
+    def least(self, work: FloatArray) -> FloatArray:
+        """With work at all, the shortest that was recorded."""
+        return np.array([seconds.min() for seconds in self.took]) * (work > 0)
+
 
 class Absences:
     """When each client is away: it comes and goes, and its work waits while it is away.
@@ -206,36 +235,54 @@ class Absences:
         if not ((length > 0) & np.isfinite(length))[share > 0].all():
             raise ArgumentError(f"mean_seconds must be > 0 and finite, got {length.min():g}")
         horizon = checks.positive("horizon", horizon)
-        # For each client, where it turns away or comes back: edges[0] begins an absence.
-        self._edges = [
-            _edges(share[i], length[i], horizon, rng.spawn(1)[0]) if share[i] > 0 else np.empty(0)
-            for i in range(N)
+        # Where each client turns away and where it comes back, in turn, client after client.
+        edges = [
+            _edges(share[i], length[i], horizon, one) if share[i] > 0 else np.empty(0)
+            for i, one in enumerate(rng.spawn(N))
         ]
-        self._ever = np.array([len(edges) > 0 for edges in self._edges])
-        # How long it has been away in all before each absence, and after the last.
-        self._gone = [np.concatenate([[0.0], np.cumsum(e[1::2] - e[0::2])]) for e in self._edges]
+        self._first = np.concatenate([[0], np.cumsum([len(e) // 2 for e in edges])])
+        every = np.concatenate(edges)
+        self._away, self._again = every[0::2], every[1::2]
+        # How long a client has been away before each of its absences, and after the last; how long
+        # it has been there when each begins.
+        gone = [np.concatenate([[0.0], np.cumsum(e[1::2] - e[0::2])]) for e in edges]
+        self._gone = np.concatenate(gone)
+        self._there = self._away - np.concatenate([g[:-1] for g in gone])
 
     def back(self, clients: IntArray, when: float) -> FloatArray:
         """When each client is there next, `when` or later: (n,)."""
         found = np.full(len(clients), when)
-        for k in np.flatnonzero(self._ever[clients]).tolist():
-            edges = self._edges[clients[k]]
-            place = int(np.searchsorted(edges, when, side="right"))
-            if place % 2:  # in an absence
-                found[k] = edges[place]
+        begun = self._begun(self._away, clients, found, or_equal=True)
+        last = self._first[clients] + begun - 1
+        inside = begun > 0
+        inside[inside] = self._again[last[inside]] > when
+        found[inside] = self._again[last[inside]]
         return found
 
     def done(self, clients: IntArray, begun: FloatArray, seconds: FloatArray) -> FloatArray:
-        """When jobs end that were begun then and take so long while the client is there: (n,)."""
-        found = begun + seconds
-        for k in np.flatnonzero(self._ever[clients]).tolist():
-            edges, gone = self._edges[clients[k]], self._gone[clients[k]]
-            passed = (int(np.searchsorted(edges, begun[k], side="right")) + 1) // 2
-            there = edges[0::2] - gone[:-1]  # how long it has been there as each absence begins
-            until = begun[k] - gone[passed] + seconds[k]
-            passed = max(passed, int(np.searchsorted(there, until, side="left")))
-            found[k] = until + gone[passed]
-        return found
+        """When jobs end that were begun then, while the client was there: (n,).
+
+        They take so long without counting the time that it is away.
+        """
+        gone = self._first[clients] + clients  # each client has one number more there
+        before = self._begun(self._away, clients, begun, or_equal=False)
+        until = begun - self._gone[gone + before] + seconds  # by the time that it is there
+        after = self._begun(self._there, clients, until, or_equal=False)
+        return np.asarray(until + self._gone[gone + np.maximum(before, after)])
+
+    def _begun(
+        self, starts: FloatArray, clients: IntArray, when: FloatArray, *, or_equal: bool
+    ) -> IntArray:
+        """How many of each client's numbers are below `when`, or up to it: (n,)."""
+        low, high = self._first[clients], self._first[clients + 1]
+        first = low
+        while (open_ones := low < high).any():
+            middle = (low + high) // 2
+            at = starts[np.where(open_ones, middle, 0)]
+            passed = open_ones & ((at <= when) if or_equal else (at < when))
+            low = np.where(passed, middle + 1, low)
+            high = np.where(open_ones & ~passed, middle, high)
+        return np.asarray(low - first)
 
 
 def _edges(share: float, length: float, horizon: float, rng: np.random.Generator) -> FloatArray:

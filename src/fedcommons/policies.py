@@ -22,7 +22,8 @@ class Policy:
 
     Attributes:
         wait: "all": when everybody who was asked has answered. "fastest": when so many answers have
-            come. "deadline": after so many seconds, or when everybody who was asked has answered.
+            come, also to earlier questions. "deadline": after so many seconds, or when everybody
+            has answered who is asked in this tick; if nobody can be, when an owed answer comes.
         fastest: how many answers, for "fastest".
         deadline: seconds, for "deadline"; None for one that is chosen anew for each tick from what
             was seen (`deadlines`).
@@ -63,14 +64,13 @@ class Policy:
             owed: when those would come that are owed from earlier ticks.
             deadline: the seconds of this tick, for "deadline".
         """
-        last = float(new.max(initial=begin))
-        if self.wait == "all":
-            return float(max(last, owed.max(initial=begin)))
         if self.wait == "fastest":
             coming = np.sort(np.concatenate([new, owed]))
             return float(coming[min(self.fastest, len(coming)) - 1]) if len(coming) else begin
-        everybody = last if len(new) and not len(owed) else np.inf
-        return min(begin + deadline, max(everybody, begin))
+        if self.wait == "all":
+            return float(max(new.max(initial=begin), owed.max(initial=begin)))
+        everybody = float(new.max() if len(new) else owed.min(initial=np.inf))
+        return min(begin + deadline, everybody)
 
 
 def parse(wait: str, deadline: float | None = None, late: str = "discard") -> Policy:

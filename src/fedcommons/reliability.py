@@ -120,15 +120,27 @@ class Reliability:
         estimate = (self.missed + run + prior) / (self.rounds + run + self.prior_rounds)
         return np.minimum(estimate, self.cap)
 
-    def observe(self, answered: npt.ArrayLike) -> Reliability:
-        """The estimate after one more round, in which `answered`, shape (N,), is who answered."""
+    def observe(self, answered: npt.ArrayLike, asked: npt.ArrayLike | None = None) -> Reliability:
+        """The estimate after one more round, in which `answered`, shape (N,), is who answered.
+
+        With `asked`, (N,), it is a round of those alone: who was not asked is neither there nor
+        missing.
+        """
         answered = checks.mask("answered", answered, len(self.rounds))
+        if asked is not None:
+            asked = checks.mask("asked", asked, len(self.rounds))
+            if (unasked := answered & ~asked).any():
+                raise ArgumentError(
+                    "answered must be of clients that were asked, got client "
+                    f"{int(np.argmax(unasked))}, which was not"
+                )
+        missed = ~answered if asked is None else asked & ~answered
         counted = np.where(answered & ~self.away, self.run, 0)  # a run that ended, and no outage
         return replace(
             self,
             missed=self.missed + counted,
             rounds=self.rounds + counted + answered,
-            run=np.where(answered, 0, self.run + 1),
+            run=np.where(answered, 0, self.run + missed),
         )
 
 

@@ -6,14 +6,16 @@ Rounds in which whoever does not answer in time never does are a schedule, too (
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from fedcommons import checks
 from fedcommons.checks import BoolArray, FloatArray, IntArray
+from fedcommons.deadlines import Deadline, Durations
 from fedcommons.delays import Absences, Delays, where_away
 from fedcommons.errors import ArgumentError
 from fedcommons.estimators import Arrivals
@@ -32,7 +34,7 @@ class Tick:
         late: whose answer to an earlier question comes before it ends.
         since: the tick in which that question was asked, counted from 0; -1 where none comes.
         away: who is away as it begins.
-        end: when it ends, in seconds from the start of the training.
+        begin, end: when it begins and ends, in seconds from the start: a warm start takes time.
     """
 
     asked: BoolArray
@@ -40,6 +42,7 @@ class Tick:
     late: BoolArray
     since: IntArray
     away: BoolArray
+    begin: float
     end: float
 
 
@@ -53,19 +56,15 @@ class Schedule(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ticks:
-    """All ticks of a training: (T, N) each, as in `Tick`; `ends` is (T,).
-
-    Attributes:
-        begin: when the first one begins, in seconds: a warm start takes time.
-    """
+    """All ticks of a training: (T, N) each, as in `Tick`; `begins` and `ends` are (T,)."""
 
     asked: BoolArray
     on_time: BoolArray
     late: BoolArray
     since: IntArray
     away: BoolArray
+    begins: FloatArray
     ends: FloatArray
-    begin: float = 0.0
 
     @classmethod
     def of_rounds(cls, answered: BoolArray, asked: BoolArray | None = None) -> Ticks:
@@ -77,9 +76,9 @@ class Ticks:
         """
         asked = np.ones_like(answered) if asked is None else asked
         none = np.zeros_like(answered)
-        ends = np.arange(1.0, len(answered) + 1)
+        begins = np.arange(0.0, len(answered))
         since = np.full(answered.shape, -1, np.int64)
-        return cls(asked, answered & asked, none, since, none, ends)
+        return cls(asked, answered & asked, none, since, none, begins, begins + 1)
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -87,17 +86,33 @@ class Ticks:
     @property
     def arrivals(self) -> Arrivals:
         """What an estimator weighs."""
-        age = np.arange(len(self))[:, None] - self.since
-        return Arrivals(self.on_time, self.asked, self.late, np.where(self.late, age, 0))
+        age = None
+        if self.late.any():
+            age = np.where(self.late, np.arange(len(self))[:, None] - self.since, 0)
+        return Arrivals(self.on_time, self.asked, self.late, age)
 
     @property
-    def begins(self) -> FloatArray:
-        """When each begins: (T,)."""
-        return np.concatenate([[self.begin], self.ends[:-1]])
+    def jobs(self) -> IntArray:
+        """The number of each client's last job, counted from 0 and up to each tick: (T, N)."""
+        return np.cumsum(self.asked, axis=0) - 1
+
+    @property
+    def kept(self) -> BoolArray:
+        """Whose answer to a tick's question comes in a later one: (T, N)."""
+        found = np.zeros_like(self.asked)
+        _, client = np.nonzero(self.late)
+        found[self.since[self.late], client] = True
+        return found
 
 
 class Clock:
-    """The schedule of clients that need time for their work, under a policy."""
+    """The schedule of clients that need time for their work, under a policy.
+
+    Attributes:
+        now: seconds from the start.
+        ticks: how many there were.
+        deadline: the last one that was chosen, for a policy that adapts; None before.
+    """
 
     def __init__(
         self,
@@ -106,7 +121,7 @@ class Clock:
         work: FloatArray,
         *,
         absences: Absences | None = None,
-        deadline: Callable[[], float] | None = None,
+        weight: FloatArray | None = None,
     ) -> None:
         """
         Args:
@@ -114,15 +129,16 @@ class Clock:
             policy: whom to wait for, and what becomes of late answers.
             work: (N,) multiply-adds of every client's job.
             absences: when clients are away; never by default.
-            deadline: the seconds of the next tick, for a policy that adapts.
+            weight: (N,) what a client's answer counts for a deadline that adapts; all alike by
+                default.
         """
-        if policy.wait == "deadline" and policy.adaptive == (deadline is None):
-            raise ArgumentError("deadline must be given exactly for a policy that adapts")
         self.delays, self.policy, self.absences = delays, policy, absences
         self.work = checks.finite("work", work, shape=(len(np.atleast_1d(work)),))
         self.now, self.ticks = 0.0, 0
+        self.deadline: Deadline | None = None
         N = len(self.work)
-        self._deadline = deadline
+        self.weight = np.ones(N) if weight is None else checks.finite("weight", weight, shape=(N,))
+        self._durations = Durations(N)
         self._done = np.full(N, np.inf)  # when the answer that a client owes will come
         self._asked_at = np.zeros(N)
         self._since = np.full(N, -1, np.int64)
@@ -134,11 +150,15 @@ class Clock:
             )
 
     def everybody(self, work: FloatArray) -> None:
-        """Let time pass until every client has done so much work, once."""
+        """Let time pass until every client has done so much work, once: a warm start."""
         everybody = np.arange(len(work))
-        self.now = float(self._when_done(everybody, np.asarray(work, np.float64)).max())
+        done = self._when_done(everybody, np.asarray(work, np.float64))
+        self._asked_at[:] = self.now
+        self._remember(everybody, done)
+        self.now = float(done.max())
 
     def tick(self, wanted: BoolArray) -> Tick:
+        """The next tick; if nobody can be asked and nobody owes anything, time passes first."""
         owes = np.isfinite(self._done)
         away = where_away(self.absences, len(owes), self.now)
         can = wanted & ~owes if self.policy.wait == "all" else wanted & ~owes & ~away
@@ -147,22 +167,33 @@ class Clock:
             away = where_away(self.absences, len(owes), self.now)
             can = wanted & ~away
         asked = np.flatnonzero(can)
+        seconds = self._seconds(owes)
         self._done[asked] = self._when_done(asked, self.work[asked])
         self._asked_at[asked], self._since[asked] = self.now, self.ticks
-        seconds = self._seconds()
         end = self.policy.ends(self.now, self._done[asked], self._done[owes], seconds)
         came = self._done <= end
-        tick = Tick(can, can & came, owes & came, np.where(owes & came, self._since, -1), away, end)
-        self._done[came] = np.inf
+        since = np.where(owes & came, self._since, -1)
+        tick = Tick(can, can & came, owes & came, since, away, self.now, end)
+        self._remember(np.flatnonzero(came), self._done[came])
         if self.policy.late == "discard":
-            self._done[:] = np.inf
+            given_up = np.flatnonzero(can & ~came)
+            self._remember(given_up, np.full(len(given_up), np.inf))
         self.now, self.ticks = end, self.ticks + 1
         return tick
 
-    def _seconds(self) -> float:
-        if self._deadline is not None:
-            return self._deadline()
+    def _seconds(self, owes: BoolArray) -> float:
+        """How long the policy waits in this tick, at most."""
+        if self.policy.adaptive:
+            waited = np.where(owes, self.now - self._asked_at, np.nan)
+            self.deadline = self._durations.best(self.weight, waited)
+            return self.deadline.seconds
         return np.inf if self.policy.deadline is None else self.policy.deadline
+
+    def _remember(self, clients: IntArray, done: FloatArray) -> None:
+        """These clients are free again; how long they took counts for a deadline that adapts."""
+        if self.policy.adaptive:
+            self._durations.add(clients, done - self._asked_at[clients])
+        self._done[clients] = np.inf
 
     def _when_done(self, clients: IntArray, work: FloatArray) -> FloatArray:
         """When these clients will have done their next job, asked now: (n,)."""
@@ -180,11 +211,7 @@ class Clock:
 
 
 def run(schedule: Clock, wanted: Callable[[int], BoolArray], *, seconds: float) -> Ticks:
-    """The ticks of a training that goes on for so long; `wanted(t)` is whom a tick would ask.
-
-    The last tick ends after that time: what it gives comes too late.
-    """
-    begin = schedule.now
+    """The ticks that end within so many seconds; `wanted(t)` is whom tick t would ask."""
     ticks: list[Tick] = []
     while schedule.now < seconds:
         if len(ticks) == MOST_TICKS:
@@ -193,20 +220,24 @@ def run(schedule: Clock, wanted: Callable[[int], BoolArray], *, seconds: float) 
                 f"ticks of {schedule.now / MOST_TICKS:.2g} s"
             )
         ticks.append(schedule.tick(wanted(len(ticks))))
-    N = len(schedule.work)
-    shape = (len(ticks), N)
+    if ticks and ticks[-1].end > seconds:
+        ticks.pop()
+    return _stacked(ticks, len(schedule.work))
 
-    def stacked(name: str) -> np.ndarray:
-        return np.array([getattr(tick, name) for tick in ticks]).reshape(shape)
+
+def _stacked(ticks: Sequence[Tick], n_clients: int) -> Ticks:
+    def of_clients(name: str, dtype: npt.DTypeLike = np.bool_) -> npt.NDArray[Any]:
+        rows = [getattr(tick, name) for tick in ticks]
+        return np.array(rows, dtype).reshape(len(ticks), n_clients)
 
     return Ticks(
-        stacked("asked").astype(np.bool_),
-        stacked("on_time").astype(np.bool_),
-        stacked("late").astype(np.bool_),
-        stacked("since").astype(np.int64),
-        stacked("away").astype(np.bool_),
-        np.array([tick.end for tick in ticks]),
-        begin,
+        asked=of_clients("asked"),
+        on_time=of_clients("on_time"),
+        late=of_clients("late"),
+        since=of_clients("since", np.int64),
+        away=of_clients("away"),
+        begins=np.array([tick.begin for tick in ticks], np.float64),
+        ends=np.array([tick.end for tick in ticks], np.float64),
     )
 
 

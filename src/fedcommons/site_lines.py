@@ -87,9 +87,9 @@ def read(path: str | os.PathLike[str], what: str = "sites") -> SiteLines:
     path = checks.path(what, path)
     header, rows, places, separator = csv_file.fields(path, None, each="site")
     plain = [plain_name(name) for name in header]
-    for k, name in enumerate(plain):
-        if name in plain[:k]:
-            raise DataError(f"{path} must have each column once, got {header[k]!r} twice")
+    for k, name in enumerate(header):
+        if name in header[:k]:
+            raise DataError(f"{path} must have each column once, got {name!r} twice")
         if not name:
             raise DataError(f"{path} must name every column, got none for column {k + 1}")
     column = _names_column(path, plain, rows)

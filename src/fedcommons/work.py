@@ -66,7 +66,7 @@ class Work:
             return np.minimum(held, self.size)
         if fitting is None:
             raise ArgumentError(f"fitting must be given for work = {self.kind!r}, got None")
-        return np.minimum(held, np.maximum(1, fitting.astype(np.int64)))
+        return np.minimum(held, np.maximum(1, np.minimum(fitting, held).astype(np.int64)))
 
     def scale(self, held: int, worked_on: int, n_chunks: int) -> float:
         """What the gradient of its part counts in a client's answer.
@@ -92,14 +92,16 @@ def parse(word: str) -> Work:
 def fitting(delays: Delays, seconds: float, per_example: float, n_clients: int) -> FloatArray:
     """How many examples each client works through in so many seconds on average, fractions too.
 
+    Stalls do not count: whoever stalls is late whatever its work. (N,); infinity for clients whose
+    jobs take the same time whatever the work.
+
     Args:
         seconds: from being asked to the answer's arrival.
         per_example: multiply-adds.
     """
-    empty = delays.mean(np.zeros(n_clients))
-    one = delays.mean(np.full(n_clients, per_example)) - empty
+    one = delays.mean(np.full(n_clients, per_example)) - delays.mean(np.zeros(n_clients))
     with np.errstate(divide="ignore"):
-        return np.where(one > 0, np.maximum(seconds - empty, 0) / one, np.inf)
+        return np.where(one > 0, np.maximum(seconds - delays.links(), 0) / one, np.inf)
 
 
 def chunks(places: IntArray, size: int, *, least: int = 1) -> list[IntArray]:

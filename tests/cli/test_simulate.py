@@ -18,7 +18,7 @@ from fedcommons.cli import simulate
 from fedcommons.errors import ArgumentError, FedcommonsError
 from fedcommons.simulate import cluster, estimate, runner, studies
 from fedcommons.simulate.folder import Folder
-from tests.cli.test_cli import COMMAND, run
+from tests.cli.command import COMMAND, run
 
 STUDY = """
 name = "small"
@@ -144,7 +144,7 @@ def test_without_a_study_it_says_so():
 
 def test_a_module_beside_the_study_is_a_model(folder):
     (folder / "net.toml").write_text(STUDY.replace('"mlp"', '"my_nets:small"'))
-    result = run("simulate", "net.toml", "--out", "net", "--runs", "6", cwd=folder)
+    result = run("simulate", "net.toml", "--out", "net", "--workers", "1", cwd=folder)
     assert result.returncode == 0, result.stderr
     (folder / "my_nets.py").write_text((folder / "my_nets.py").read_text() + "\n# changed\n")
     again = run("simulate", "net.toml", "--out", "net", cwd=folder)
@@ -312,18 +312,11 @@ def test_an_absurd_grid_is_refused_before_it_is_expanded(folder):
     assert not (folder / "absurd").exists()
 
 
-def test_the_estimate_grows_with_the_rounds(folder, monkeypatch):
-    # What the processor does for this process alone: others are busy on the same machine.
-    monkeypatch.setattr(estimate.time, "perf_counter", time.process_time)
+def test_the_estimate_is_of_the_rounds(folder):
     line = '[[grid]]\npartition = "iid"\np = 0.3\n'
     (folder / "rounds.toml").write_text(STUDY[: STUDY.index("[[grid]]")] + line)
-    study = studies.load(folder / "rounds.toml")
-
-    def estimated(rounds):
-        return estimate.seconds(replace(study, rounds=rounds), 1, 1, at_most=0)
-
-    assert 1.3 < estimated(200_000) / estimated(100_000) < 3
-    assert estimated(10**9) > 3600
+    study = replace(studies.load(folder / "rounds.toml"), rounds=10**9)
+    assert estimate.seconds(study, 1, 1, at_most=0) > 3600
 
 
 CLUSTER = STUDY.replace("runs = 2", "runs = 60").replace("rounds = 3", "rounds = 60")

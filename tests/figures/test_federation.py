@@ -39,4 +39,4 @@ def test_what_is_noted_of_every_round_is_no_metric():
     answers = [{**answer, "round": t, "clipped": by} for t, by in enumerate((1.0, 0.5, 0.2))]
     page = render({**RECORD, "sites": [site]}, [fields], answers)
     cells = [cell.split("</td>")[0] for cell in page.split('class="sites"')[1].split("<td>")[1:]]
-    assert cells[:5] == ["a", "7", "2", "3", "2"]
+    assert cells[:6] == ["a", "7", "2", "3", "3", "2"]

@@ -326,6 +326,21 @@ def test_a_file_of_sites_may_come_from_a_spreadsheet(tmp_path):
     np.testing.assert_array_equal(found.straggler_prob, [0.1, 0.4])
 
 
+def test_a_spreadsheets_semicolons_decimal_commas_and_totals_are_read(tmp_path):
+    path = tmp_path / "sites.csv"
+    path.write_text(
+        "Hospital;P;C;cat;dog;Total\na;0,1;0,5;10;0;10\nb;0,4;1;0;20;20\nTotal;;;10;20;30\n"
+    )
+    found = plan.read_sites(path)
+    assert (found.names, found.classes) == (("a", "b"), ("cat", "dog"))
+    np.testing.assert_array_equal(found.counts[0], [[10, 0], [0, 20]])
+    np.testing.assert_array_equal(found.straggler_prob, [0.1, 0.4])
+    assert [words.split(",")[0] for words in found.left_out] == [
+        "the line 'Total'",
+        "the column 'Total'",
+    ]
+
+
 def test_what_a_file_of_sites_leaves_out_may_be_said(tmp_path):
     path = tmp_path / "sites.csv"
     path.write_text("p,x,y\n0.1,10,0\n0.4,0,20\n")
@@ -341,16 +356,20 @@ def test_what_a_file_of_sites_leaves_out_may_be_said(tmp_path):
     ("content", "said"),
     [
         ("", "must have a header"),
-        ("site,p,x,y\na,0.1,ten,1\n", "line 2: x must be a number, got 'ten'"),
-        ("site,p,x,y\na,1.5,3,1\nb,.5,3,1\n", r"straggler_prob must be in \[0, 1\)"),
-        ("site,p,x,y\na,.5,-3,1\nb,.5,3,1\n", "none negative"),
-        ("site,x,y\na,2.5,1\n", "counts must be whole numbers, got 2.5"),
+        ("site,p,x,y\na,0.1,ten,1\n", r"line 2 \(a\): x must be a number, got 'ten'"),
+        ("site,p,x,y\na,1.5,3,1\nb,.5,3,1\n", r"line 2 \(a\): straggler_prob must be in \[0, 1\)"),
+        ("site,p,x,y\na,.5,3,1\nb,.5,-3,1\n", r"line 3 \(b\): x must not be negative, got -3"),
+        ("site,x,y\na,2.5,1\n", r"line 2 \(a\): x must be a whole number, got 2.5"),
+        ("site,x,y,total\na,2,1,3\nb,2,1,4\n", r"\(b\): total must be the sum .* 3, got 4"),
+        ("site,x,y\na,2,1\ntotal,3,1\n", r"\(total\): x must be the sum .* 2, got 3"),
+        ("site;p;x;y\na;0;1.000;3\n", "line 2: x must be clear, got '1.000'"),
+        ("site;p;x;y\na;0,5;1;3\nb;0.5;1;3\n", "one kind of decimals"),
         ("site,x,y\na,1e19,1\nb,1,1\n", "counts must be at most .* in all, got 1e.19"),
         ("site,x,y\na,1e300,1\nb,1,1\n", "counts must be at most .* in all, got 1e.300"),
         ("site,x\na,2\n", "a column for each class, at least two"),
         ("site,p,x\na,.5,3\nb,.5,3,4\n", "line 3: must have the header's 3 fields, got 4"),
         ("site,p,x\na,.5\n", "line 2: must have the header's 3 fields, got 2"),
-        ("site,p,P,x\na,.5,.5,1\n", "'p' twice"),
+        ("site,p,P,x\na,.5,.5,1\n", "must have one of p, got 'p' and 'P'"),
         ("site,p,c\na,.5,.5\n", "a column for each class"),
         ("site,x,y\na,2,1\nb,1,1\na,3,3\n", "must have each site once, got 'a' 2 times"),
     ],

@@ -11,8 +11,9 @@ from scipy.sparse import csr_array
 
 from fedcommons import coding, estimators, sharing
 from fedcommons.errors import ArgumentError
-from fedcommons.simulate import batched, curve_runs, draws
-from fedcommons.simulate.algorithms import ALGORITHMS, Setup, gradient_code
+from fedcommons.estimators import Arrivals
+from fedcommons.simulate import batched, curve_runs, draws, lockstep
+from fedcommons.simulate.algorithms import ALGORITHMS, Local, Setup, gradient_code
 from fedcommons.simulate.algorithms.cyclic_repetition import matrix as cyclic
 from fedcommons.simulate.algorithms.fractional_repetition import matrix as fractional
 from fedcommons.simulate.curves import Curve
@@ -28,6 +29,8 @@ OPTIONS = {
     "fractional_repetition": dict(proportion=1.0, copies=1),
     "cyclic_repetition": dict(proportion=1.0, copies=2),
     "stochastic_gradient_coding": dict(proportion=1.0, copies=1),
+    "presence_split": dict(proportion=0.5, copies=2),
+    "optimal_decoding": dict(proportion=0.5, copies=2),
 }
 FULL = Curve("dirichlet", 0.3, learning_rate=0.4, decay=0.9, estimator="wait_for_all")
 
@@ -72,7 +75,10 @@ def test_every_client_holds_what_it_owns_or_everything_is_spread(name):
 def test_who_is_missing_does_not_count(name):
     algorithm, some = ALGORITHMS[name], federation(4, 1, c=1.0)
     answered = np.array(list(itertools.product([False, True], repeat=4)))
-    weights = algorithm.weigh(estimators.coded_sum, algorithm.hold(some), answered, np.full(4, 0.3))
+    weights = algorithm.weigh(
+        *(estimators.coded_sum, algorithm.hold(some)),
+        *(Arrivals.now_or_never(answered), np.full(4, 0.3)),
+    )
     assert np.isfinite(weights.fresh).all()
     assert (weights.fresh[:, :4][~answered] == 0).all()
     assert weights.fresh.shape == weights.remembered.shape
@@ -175,10 +181,33 @@ def test_stochastic_gradient_coding_is_unbiased():
     seen = set()
     for seed in range(30):
         held = algorithm.hold(federation(n, 1, seed=seed, n_examples=3))
-        u = algorithm.weigh(estimators.coded_sum, held, answered, np.full(n, p)).fresh
+        u = algorithm.weigh(
+            estimators.coded_sum, held, Arrivals.now_or_never(answered), np.full(n, p)
+        ).fresh
         assert np.allclose(prob @ (u @ held.toarray()), 1)
         seen |= {tuple(column) for column in (held.toarray().T != 0)}
     assert len(seen) == 6  # every pair of four clients
+
+
+@pytest.mark.parametrize("name", ["presence_split", "optimal_decoding"])
+def test_decoders_that_know_who_is_there_are_coded_gd_where_nothing_is_shared(blobs, name):
+    found = results(
+        blobs,
+        curve(name, proportion=0.0, straggler_prob=0.5),
+        curve("coded_gd", proportion=0.0, straggler_prob=0.5),
+    )
+    assert np.allclose(found.second_moment[0], found.second_moment[1], rtol=1e-4)
+    assert np.abs(np.diff(found.correct, axis=0)).max() <= 1
+
+
+def test_a_presence_split_over_everybody_needs_one_client(blobs):
+    """All data everywhere: gradient descent, scaled by 1/(1 - p^N), if anybody is there."""
+    p, everything = 0.5, dict(proportion=1.0, copies=3)
+    found = results(blobs, curve("presence_split", **everything, straggler_prob=p))
+    answered = draws.answered(curve("presence_split", straggler_prob=p), 1, 4, seed=3, run=0)
+    full = results(blobs, FULL).second_moment[0, 0]
+    assert answered.any()
+    assert found.second_moment[0, 0] == pytest.approx(full / (1 - p**4) ** 2, rel=1e-4)
 
 
 def test_fedprox_pulls_back(blobs):
@@ -190,7 +219,7 @@ def test_fedprox_pulls_back(blobs):
     # By hand: two steps of one client on a quadratic pull.
     one = curve("fedprox", local_steps=2, mu=0.5)
     params, start = np.ones((1, 2), np.float32), np.zeros((1, 2), np.float32)
-    local = batched.Local(params, start, start, start, np.full((1, 1), 0.5, np.float32))
+    local = Local(params, start, start, start, np.full((1, 1), 0.5, np.float32))
     assert one.procedure.correction(local).tolist() == [[0.5, 0.5]]
 
 
@@ -244,7 +273,8 @@ def test_the_server_of_hybrid_holds_what_is_shared():
     assert np.array_equal(held[4], some.shareable)
     assert np.array_equal(held[:4].sum(axis=0), np.ones(12))
     weights = ALGORITHMS["hybrid"].weigh(
-        estimators.coded_sum, ALGORITHMS["hybrid"].hold(some), np.zeros((1, 4), bool), np.zeros(4)
+        *(estimators.coded_sum, ALGORITHMS["hybrid"].hold(some)),
+        *(Arrivals.now_or_never(np.zeros((1, 4), bool)), np.zeros(4)),
     )
     assert weights.fresh[0].tolist() == [0, 0, 0, 0, 12 / some.shareable.sum()]
 
@@ -321,7 +351,7 @@ def test_a_cyclic_code_stays_exact_with_many_clients(n, s):
     element = curve_runs.make_curve_run(
         one, shared, None, None, block, run=0, place=0, n_clients=n, n_rounds=200
     )
-    group = batched._Training([element], block, None)
+    group = lockstep.Lockstep([element], block, None)
     found = [group.weights(t)[0] for t in range(200) if element.fresh[t].any()]
     assert len(found) > 100
     assert np.abs(np.array(found) - 1).max() < 1e-6
@@ -335,6 +365,8 @@ def test_exact_codes_are_never_dense(name, monkeypatch):
     monkeypatch.setattr(csr_array, "toarray", lambda a: widest.append(a.shape[1]) or dense(a))
     held = algorithm.hold(some)
     answered = np.array(all_patterns(6, 1))
-    u = algorithm.weigh(estimators.coded_sum, held, answered, np.full(6, 0.1)).fresh
+    u = algorithm.weigh(
+        estimators.coded_sum, held, Arrivals.now_or_never(answered), np.full(6, 0.1)
+    ).fresh
     assert np.allclose(u @ held, 1)
     assert max(widest) <= 6

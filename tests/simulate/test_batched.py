@@ -14,6 +14,7 @@ from fedcommons.simulate import (
     draws,
     example_space,
     local_steps,
+    looks,
     models,
     plain_engine,
 )
@@ -310,7 +311,7 @@ def test_rounds_scored_together_count_as_one_by_one(blobs, monkeypatch):
     for data in (blobs, wide(blobs)):
         together = batched.simulate_block(data, curves, **SIZES, runs=[0, 1])
         with monkeypatch.context() as one_by_one:
-            one_by_one.setattr(batched, "NUMBERS_AT_ONCE", 1)
+            one_by_one.setattr(looks, "NUMBERS_AT_ONCE", 1)
             alone = batched.simulate_block(data, curves, **SIZES, runs=[0, 1])
         for a, b in zip(together, alone, strict=True):
             assert np.array_equal(a.correct, b.correct)

@@ -77,6 +77,7 @@ def plan(
         "sites": sites.n_sites,
         "examples": sites.n_examples,
         "classes": list(sites.classes) or [str(label) for label in range(sites.n_classes)],
+        "left_out": list(sites.left_out),
         "code": choice.code,
         "geometry": f"pilot on {output.data}"
         if output.data

@@ -73,6 +73,8 @@ class Plan:
         console.print(table)
         words = f"{len(about['classes'])} classes: {_listed(about['classes'])}."
         console.print(screen.words(words, "dim"))
+        for words in about["left_out"]:
+            console.print(screen.words(f"Left out: {words}.", "dim"))
         console.print(LEGEND, style="dim")
         if self.taken.option:
             c, d = self.taken.option.proportion, self.taken.option.copies

@@ -134,6 +134,14 @@ class Estimator:
     combine: Callable[[FloatArray], FloatArray] | None = None
     anchors: bool = False
 
+    @property
+    def hears_late(self) -> bool:
+        """Whether an answer that comes after its round changes anything."""
+        one = np.array([False, True])
+        arrivals = Arrivals(~one, ~one, one, np.array([0, 1]))
+        late = self.weigh(arrivals, np.zeros(2)).late
+        return self.remembers or (late is not None and bool(late.any()))
+
     def second_moment(self, p: FloatArray) -> SecondMoment | None:
         """Its second moment for these p_i, (N,), if nothing is ever late; None if it is not known.
 

@@ -164,6 +164,8 @@ def _attendance(answers: list[dict[str, Any]]) -> Markup:
             kind, sign = {True: ("yes", "✓"), False: ("no", "·"), None: ("", "")}[
                 answer["answered"]
             ]
+            if not answer.get("asked", True):
+                kind, sign = "", "-"
             said = f"{site}, round {t}: {answer['outcome']}"
             cell = '<td class="$kind" title="$said">$sign</td>'
             cells.append(markup(cell, kind=kind, said=said, sign=sign))
@@ -181,7 +183,7 @@ def _sites(record: dict[str, Any], answers: list[dict[str, Any]]) -> Markup:
         mine = [answer for answer in answers if answer["site"] == site["site"]]
         missed: dict[str, int] = {}
         for answer in mine:
-            if not answer["answered"]:
+            if not answer["answered"] and answer.get("asked", True):
                 missed[answer["outcome"]] = missed.get(answer["outcome"], 0) + 1
         reasons = "; ".join(f"{why} {n}" for why, n in sorted(missed.items())) or "-"
         p = f"{mine[-1]['straggler_prob']:.2f}" if mine else "-"
@@ -191,6 +193,7 @@ def _sites(record: dict[str, Any], answers: list[dict[str, Any]]) -> Markup:
             site["examples"],
             site["shareable"],
             sum(answer["answered"] for answer in mine),
+            sum(answer.get("asked", True) for answer in mine),
             clipped or "-",
             p,
             reasons,
@@ -200,7 +203,7 @@ def _sites(record: dict[str, Any], answers: list[dict[str, Any]]) -> Markup:
             markup("<tr>$cells</tr>", cells=joined(markup("<td>$c</td>", c=c) for c in cells))
         )
     heads = (
-        *("site", "examples", "shareable", "answers", "clipped"),
+        *("site", "examples", "shareable", "answers", "asked", "clipped"),
         *("p at last", "missing because", "member"),
     )
     head = joined(markup("<th>$name</th>", name=name) for name in heads)

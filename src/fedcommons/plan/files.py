@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 import os
-from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from fedcommons import checks
-from fedcommons.checks import IntArray
+from fedcommons import checks, site_lines
+from fedcommons.checks import FloatArray, IntArray
 from fedcommons.errors import ArgumentError, DataError
 from fedcommons.npz import read_npy
 from fedcommons.plan.sites import C, P, Sites
+from fedcommons.site_lines import SiteLines
 
-RESERVED = ("site", "p", "c")
+TOTALS = ("total", "sum")
 
 
 def read_labels(
@@ -59,82 +57,93 @@ def read_sites(
     straggler_prob: npt.ArrayLike | None = None,
     shareable: npt.ArrayLike | None = None,
 ) -> Sites:
-    """A CSV file, one line for each site: `site`, `p`, `c` and a column for each class's count.
+    """A CSV file, one line for each site: its name, `p`, `c` and a column for each class's count.
 
-    `site`, `p` and `c`, in small or capital letters, may be left out; all other columns are
-    classes. `straggler_prob` and `shareable` stand for a column that is left out (.5 if not given).
+    Names, `p` and `c` may be left out; all other columns are classes. As spreadsheets write it
+    (`site_lines`), and a column or last line `total` that has the sums is left out.
+    `straggler_prob` and `shareable` stand for a column that is left out (.5 if not given).
     """
-    path = checks.path("sites", path)
-    header, lines = _read_table(path)
-    columns = {name.lower(): k for k, name in enumerate(header) if name.lower() in RESERVED}
-    classes = [k for k, name in enumerate(header) if name.lower() not in RESERVED]
+    lines = site_lines.read(path)
+    where = {"p": lines.column("p"), "c": lines.column("c")}
+    given = {"p": straggler_prob, "c": shareable}
+    others = (lines.names_column, *where.values())
+    classes = [k for k in range(len(lines.header)) if k not in others]
+    totals = [k for k in classes if site_lines.plain_name(lines.header[k]) in TOTALS]
+    classes = [k for k in classes if k not in totals]
     if len(classes) < 2:
         raise DataError(
-            f"sites {path} must have a column for each class, at least two, got {header}"
+            f"sites {path} must have a column for each class, at least two, got "
+            f"{list(lines.header)}"
         )
-
-    def number(line: int, fields: list[str], column: int) -> float:
-        try:
-            return float(fields[column])
-        except ValueError:
-            raise DataError(
-                f"sites {path}, line {line}: {header[column]} must be a number, "
-                f"got {fields[column]!r}"
-            ) from None
-
-    def column(name: str, given: npt.ArrayLike | None, default: float) -> npt.ArrayLike:
-        if name not in columns:
-            return default if given is None else given
-        if given is not None:
+    for name, column in where.items():
+        if column is not None and given[name] is not None:
             raise ArgumentError(f"{name} must not be given twice: sites {path} has a column for it")
-        return np.array([number(*line, columns[name]) for line in lines])
-
-    names = tuple(
-        (fields[columns["site"]] if "site" in columns else "") or f"site {k}"
-        for k, (_, fields) in enumerate(lines, start=1)
-    )
-    for name, times in Counter(names).items():
-        if times > 1:
-            raise DataError(f"sites {path} must have each site once, got {name!r} {times} times")
-    N = len(lines)
+    lines, left_out = _without_total_line(lines, classes)
+    counts = np.array([lines.numbers(k) for k in classes]).T
+    _check_counts(lines, classes, counts)
+    left_out += [_total_column(lines, k, counts) for k in totals]
+    N = len(lines.rows)
     checks.straggler_prob(P if straggler_prob is None else straggler_prob, N)
     checks.proportions("shareable", C if shareable is None else shareable, N, "site")
-    p, c = column("p", straggler_prob, P), column("c", shareable, C)
+    found: dict[str, npt.ArrayLike] = {}
+    for name, default in (("p", P), ("c", C)):
+        column, value = where[name], given[name]
+        if column is not None:
+            found[name] = _chances(lines, name, column)
+        else:
+            found[name] = default if value is None else value
     try:
         return Sites(
-            np.array([[number(*line, k) for k in classes] for line in lines]),
-            np.asarray(p),
-            np.asarray(c),
-            names,
-            tuple(header[k] for k in classes),
+            counts,
+            np.asarray(found["p"]),
+            np.asarray(found["c"]),
+            lines.names,
+            tuple(lines.header[k] for k in classes),
+            tuple(left_out),
         )
     except ArgumentError as error:
         raise DataError(f"sites {path}: {error}") from None
 
 
-def _read_table(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """The header, and the fields of each line with its number; empty lines do not count."""
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets may write a mark
-            reader = csv.reader(file)
-            rows = [
-                (reader.line_num, [field.strip() for field in fields])
-                for fields in reader
-                if any(field.strip() for field in fields)
-            ]
-    except (OSError, UnicodeError, csv.Error) as error:
-        raise DataError(f"sites {path} cannot be read: {error}") from None
-    if len(rows) < 2:
-        raise DataError(f"sites {path} must have a header and a line for each site, got none")
-    header = rows[0][1]
-    known = [name.lower() if name.lower() in RESERVED else name for name in header]
-    twice = [name for name in known if known.count(name) > 1]
-    if twice:
-        raise DataError(f"sites {path} must have each column once, got {twice[0]!r} twice")
-    for line, fields in rows[1:]:
-        if len(fields) != len(header):
+def _chances(lines: SiteLines, name: str, column: int) -> FloatArray:
+    values = np.array(lines.numbers(column))
+    wrong = ~((values >= 0) & ((values < 1) if name == "p" else (values <= 1)))
+    for row in np.flatnonzero(wrong).tolist():
+        rule = "straggler_prob must be in [0, 1)" if name == "p" else "c must be in [0, 1]"
+        raise DataError(f"{lines.where(row)}: {rule}, got {values[row]:g}")
+    return values
+
+
+def _check_counts(lines: SiteLines, classes: list[int], counts: FloatArray) -> None:
+    for row, place in np.argwhere((counts < 0) | (counts != np.rint(counts))).tolist():
+        name, value = lines.header[classes[place]], counts[row, place]
+        rule = "not be negative" if value < 0 else "be a whole number"
+        raise DataError(f"{lines.where(row)}: {name} must {rule}, got {value:g}")
+
+
+def _without_total_line(lines: SiteLines, classes: list[int]) -> tuple[SiteLines, list[str]]:
+    """The lines without a last one that has the sums of the others."""
+    last = len(lines.rows) - 1
+    if last < 1 or site_lines.plain_name(lines.names[last]) not in TOTALS:
+        return lines, []
+    for k in classes:
+        *counts, total = lines.numbers(k)
+        if sum(counts) != total:
             raise DataError(
-                f"sites {path}, line {line}: must have the header's {len(header)} fields, "
-                f"got {len(fields)}"
+                f"{lines.where(last)}: {lines.header[k]} must be the sum of the lines above, "
+                f"{sum(counts):g}, got {total:g}; a site of that name needs another"
             )
-    return header, rows[1:]
+    words = f"the line {lines.names[last]!r}, which has the sums of the others"
+    return lines.without(last), [words]
+
+
+def _total_column(lines: SiteLines, column: int, counts: FloatArray) -> str:
+    """Words that say that a column with the sums is left out; another one is refused."""
+    name = lines.header[column]
+    for row, total in enumerate(lines.numbers(column)):
+        if total != counts[row].sum():
+            raise DataError(
+                f"{lines.where(row)}: {name} must be the sum of the classes, "
+                f"{counts[row].sum():g}, got {total:g}; a class of that name needs another"
+            )
+    return f"the column {name!r}, which has the sums of the others"

@@ -31,6 +31,7 @@ class Sites:
             at most; one number, or c_i of each site, serves as well.
         names: of the sites.
         classes: their names, where a file has them.
+        left_out: what of the file does not count, in words.
     """
 
     counts: FloatArray
@@ -38,6 +39,7 @@ class Sites:
     shareable: FloatArray
     names: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         counts = checks.finite("counts", self.counts)

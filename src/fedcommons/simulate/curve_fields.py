@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedcommons import checks
+from fedcommons import checks, policies, work
 from fedcommons.coding import CODES
 from fedcommons.errors import ArgumentError
 from fedcommons.estimators import ESTIMATORS
@@ -20,11 +20,14 @@ from fedcommons.sharing import SCHEMES
 from fedcommons.simulate import models
 from fedcommons.simulate.algorithms import ALGORITHMS, Algorithm
 from fedcommons.simulate.algorithms.algorithm import estimated
-from fedcommons.simulate.settings import Setting, Values, named_in
+from fedcommons.simulate.settings import ADAPTIVE, ALL, Setting, Values, named_in
 
 if TYPE_CHECKING:
     from fedcommons.simulate.curves import Curve
 
+# The estimator of work that has one of its own: the latest of all chunks; without bias, a random
+# one of them; and without memory.
+OF_WORK = {"chunk": "latest", "sagachunk": "memory", "anytime": "coded_sum"}
 STRAGGLERS = ("bernoulli", "markov", "recorded")
 
 
@@ -36,6 +39,28 @@ def _probability(name: str, value: object) -> None:
 def _one_of(options: tuple[str, ...], name: str, value: object) -> None:
     if value not in options:
         raise ArgumentError(f"{name} must be one of {', '.join(options)}, got {value!r}")
+
+
+def _policy(_name: str, value: object) -> None:
+    if value != "":
+        policies.parse(str(value))
+
+
+def _clocked(values: Values) -> bool:
+    """Whether it is a clock that says who is missing, and when."""
+    return bool(values["policy"])
+
+
+def _has_deadline(values: Values) -> bool:
+    fits = _clocked(values) and work.parse(values["work"]).follows_speed
+    return values["policy"] == "deadline" or fits
+
+
+def deadline_words(curve: Curve) -> str:
+    """How long the server waits, or which time the work is cut to."""
+    if not _has_deadline(curve.values()):
+        return ""
+    return "adaptive deadline" if curve.deadline is None else f"T = {curve.deadline:g} s"
 
 
 def _size(name: str, value: object) -> None:
@@ -129,6 +154,8 @@ FIELDS: dict[str, Setting] = {
     "straggler_prob": Setting(
         "p",
         _probability,
+        lambda values: not _clocked(values),
+        "rounds: a clock says who is late",
         of_paper=True,
         rank=99,
         tells=lambda curve: f"p = {curve.straggler_prob:g}",
@@ -208,7 +235,12 @@ FIELDS: dict[str, Setting] = {
     ),
     # Bernoulli, as in the paper; markov; or recorded.
     "stragglers": Setting(
-        "stragglers", partial(_one_of, STRAGGLERS), rank=9, tells=lambda curve: curve.stragglers
+        "stragglers",
+        partial(_one_of, STRAGGLERS),
+        lambda values: not _clocked(values),
+        "rounds: a clock says who is late",
+        rank=9,
+        tells=lambda curve: curve.stragglers,
     ),
     # Rounds that an absence of markov lasts on average.
     "mean_absence": Setting(
@@ -269,7 +301,7 @@ FIELDS: dict[str, Setting] = {
     "batch_size": Setting(
         "batch_size",
         _size,
-        may_be_all=True,
+        word_for_none=ALL,
         rank=23,
         label=lambda curve: f"batch {curve.batch_size}" if curve.batch_size else "full batch",
         tells=lambda curve: (
@@ -301,7 +333,7 @@ FIELDS: dict[str, Setting] = {
     "prob_spread": Setting(
         "p_spread",
         partial(checks.real, low=0),
-        lambda values: values["stragglers"] != "recorded",
+        lambda values: values["stragglers"] != "recorded" and not _clocked(values),
         "stragglers that are drawn",
         rank=35,
         label=lambda curve: f"p ± {curve.prob_spread:g}" if curve.prob_spread else "",
@@ -373,5 +405,61 @@ FIELDS: dict[str, Setting] = {
         rank=39,
         label=lambda curve: f"τ {curve.adaptivity:g}",
         tells=lambda curve: f"τ = {curve.adaptivity:g}",
+    ),
+    # Whom the server waits for under a clock; empty for rounds.
+    "policy": Setting(
+        "policy",
+        _policy,
+        rank=11,
+        label=lambda curve: curve.policy.replace(":", " "),
+        tells=lambda curve: curve.policy.replace(":", " "),
+        caption=lambda curve: (
+            "" if curve.policy in ("", "deadline") else f"waiting for {curve.policy}"
+        ),
+    ),
+    # Seconds that a tick lasts at most, or that work is cut to fit; None for one that adapts.
+    "deadline": Setting(
+        "deadline",
+        lambda name, value: None if value is None else checks.positive(name, value),
+        _has_deadline,
+        "the policy deadline, or work that follows a client’s speed",
+        word_for_none=ADAPTIVE,
+        rank=12,
+        label=deadline_words,
+        tells=deadline_words,
+        caption=deadline_words,
+    ),
+    # What becomes of an answer that comes after its tick.
+    "late": Setting(
+        "late",
+        partial(_one_of, policies.LATE),
+        lambda values: _clocked(values) and values["policy"] != "all",
+        "a policy that does not wait for all",
+        rank=13,
+        label=lambda curve: "late remembered" if curve.late == "remember" else "",
+        tells=lambda curve: f"late answers {curve.late}ed",
+        caption=lambda curve: "late answers count" if curve.late == "remember" else "",
+    ),
+    # How much of its data a client works on when it is asked.
+    "work": Setting(
+        "work",
+        lambda _name, value: work.parse(str(value)),
+        _clocked,
+        "a clock",
+        rank=14,
+        label=lambda curve: curve.work,
+        tells=lambda curve: curve.work,
+        caption=lambda curve: "" if curve.work == "full" else f"work {curve.work}",
+    ),
+    # Whether the server knows how often each client is late, and does not estimate it.
+    "prob_from_law": Setting(
+        "p_law",
+        checks.boolean,
+        _clocked,
+        "a clock",
+        rank=39,
+        label=lambda curve: "p of the law" if curve.prob_from_law else "",
+        tells=lambda curve: "p of the law" if curve.prob_from_law else "estimated p",
+        caption=lambda curve: "p is the law’s" if curve.prob_from_law else "",
     ),
 }

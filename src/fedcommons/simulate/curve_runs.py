@@ -12,17 +12,20 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from fedcommons import coding, partition
-from fedcommons.checks import FloatArray, IntArray
-from fedcommons.estimators import ESTIMATORS, Arrivals
+from fedcommons.checks import BoolArray, FloatArray, IntArray
+from fedcommons.estimators import ESTIMATORS
 from fedcommons.placement import Placement
-from fedcommons.simulate import draws, local_steps
+from fedcommons.simulate import draws, local_steps, timelines
 from fedcommons.simulate.algorithms import Setup
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.local_steps import HeldExamples
 from fedcommons.simulate.models import OnExamples
+from fedcommons.simulate.timelines import Timeline
+from fedcommons.simulate.timing import Timing
 from fedcommons.streams import stream
 
 Float32 = npt.NDArray[np.float32]
+CHUNKS, BATCHES = "chunks", "batches"
 EXAMPLES_AT_ONCE = 512  # whose gradients' norms are taken together
 
 
@@ -36,9 +39,15 @@ class CurveRun:
         held: (N', M) loss weights; float64, since weights of answers may be large.
         trained: the same as weights in each client's mean, where it takes several steps.
         counts: (N',) what a client's steps on that mean count in its answer.
+        timeline: when what happens, and what the server assumes of it.
         fresh, remembered: (T, N') weights of answers.
+        late, back: (T, N') as in `Weights`; None where late answers have no such weight.
+        computed: (T, N') whose answer to a tick's question is used, then or later.
+        kept: (T, N') whose answer to it comes in a later tick.
+        arrives: (T, N') whose answer to an earlier question comes.
         moves: (T, N') how far what is remembered moves towards an answer; None if nothing is.
         adds_up: whether clients' answers are sums over the examples that they hold.
+        of_examples: (T, M) what each example counts in each round; None if it follows from `fresh`.
     """
 
     curve: Curve
@@ -47,10 +56,17 @@ class CurveRun:
     held: csr_array
     trained: csr_array
     counts: FloatArray
+    timeline: Timeline
     fresh: FloatArray
     remembered: FloatArray
+    late: FloatArray | None
+    back: FloatArray | None
+    computed: BoolArray
+    kept: BoolArray
+    arrives: BoolArray
     moves: FloatArray | None
     adds_up: bool
+    of_examples: Float32 | None = None
 
     def holds(self, client: int) -> HeldExamples:
         return _row(self.held, client)
@@ -58,19 +74,51 @@ class CurveRun:
     def trains_on(self, client: int) -> HeldExamples:
         return _row(self.trained, client)
 
+    def part(self, t: int, client: int, batch: IntArray | None) -> HeldExamples:
+        """What a client works on if it is asked in a tick: its chunk, its batch, or all."""
+        whole, line = self.trains_on(client), self.timeline
+        if line.chunks is not None and line.chosen is not None:
+            batch = line.chunks[client][line.chosen[t, client]]
+        if batch is None:
+            return whole
+        return HeldExamples(whole.examples[batch], whole.weight[batch])
+
+    def batch_size(self, client: int) -> int | None:
+        """How many examples of a client are drawn for a step; None for all of them."""
+        if self.curve.work == "full" or client >= len(self.timeline.sizes):
+            return self.curve.batch_size
+        return None if self.timeline.chunks is not None else int(self.timeline.sizes[client])
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """What the curve runs of a block share: the streams, the size of a run, the kind of loss."""
+    """What the curve runs of a block share: the streams, the size of a run, the kind of loss.
 
-    n_examples: int  # M, of a run
+    Attributes:
+        n_examples: M, of a run.
+        runs: their numbers.
+        adds_up: whether the loss is a sum over examples.
+        timing: the study's clock, if it has one.
+        groups: of each run, (M,) labels or strata; for a clock.
+        sites: their names, if the data say; for a clock.
+    """
+
+    n_examples: int
     runs: Sequence[int]
     seed: int
-    adds_up: bool = True  # whether the loss is a sum over examples
+    adds_up: bool = True
+    timing: Timing | None = None
+    groups: Sequence[IntArray] = ()
+    sites: tuple[str, ...] = ()
 
     def batches(self, curve_run: CurveRun, t: int, client: int) -> np.random.Generator:
-        """Curves of a run draw alike: the same client with as many examples has the same batch."""
-        return stream(self.seed, "batches", self.runs[curve_run.run], t, client)
+        """Curves of a run draw alike: the same client with as many examples has the same batch.
+
+        In its k-th job, whenever that is; a server's own row has one in every tick.
+        """
+        jobs = curve_run.timeline.jobs
+        job = int(jobs[t, client]) if client < jobs.shape[1] else t
+        return stream(self.seed, "batches", self.runs[curve_run.run], job, client)
 
 
 def _row(weights: csr_array, client: int) -> HeldExamples:
@@ -86,14 +134,22 @@ def kind_of(curve_run: CurveRun) -> tuple[Any, ...]:
     stateful = c.procedure.next_state is not None
     combines = c.estimator if ESTIMATORS[c.estimator].combine is not None else ""
     adds_up = curve_run.adds_up and not combines
-    if c.local_steps == 1 and not remembers and not stateful and adds_up:
-        return ("sum", "", 1, batch_size, False, 0, c.server_optimizer, "")
+    late = curve_run.late is not None and bool(curve_run.late.any())
+    if c.local_steps == 1 and not remembers and not stateful and adds_up and not late:
+        return ("sum", "", 1, batch_size, False, 0, c.server_optimizer, "", _parts(curve_run))
     correction = c.algorithm if c.procedure.correction else ""
     n_rows = curve_run.held.shape[0]
     return (
         *("clients", correction, c.local_steps, batch_size),
-        *(remembers, n_rows, c.server_optimizer, combines),
+        *(remembers, n_rows, c.server_optimizer, combines, _parts(curve_run)),
     )
+
+
+def _parts(curve_run: CurveRun) -> str:
+    """Whether clients work on chunks, on batches that a clock asks for, or on all."""
+    if curve_run.timeline.chunks is not None:
+        return CHUNKS
+    return "" if curve_run.curve.work == "full" else BATCHES
 
 
 def make_curve_run(
@@ -107,7 +163,9 @@ def make_curve_run(
     place: int,
     n_clients: int,
     n_rounds: int,
+    n_params: int = 0,
 ) -> CurveRun:
+    """One curve of the run at this place in the block; `n_params` is for a clock."""
     seed, number = block.seed, block.runs[run]
 
     def shares() -> csr_array:
@@ -130,19 +188,58 @@ def make_curve_run(
         stream(seed, "algorithm", curve.algorithm, number),
     )
     held = csr_array(curve.procedure.hold(setup))
-    answered = draws.answered(curve, n_rounds, n_clients, seed=seed, run=number)
-    estimator = ESTIMATORS[curve.estimator]
-    weights = curve.procedure.weigh(estimator, held, answered, curve.server_probs(n_clients))
+    timeline = _timeline(curve, shared, held, block, n_params=n_params, run=run, n_rounds=n_rounds)
+    estimator, arrivals = ESTIMATORS[curve.estimator], timeline.ticks.arrivals
+    weights = curve.procedure.weigh(estimator, held, arrivals, timeline.probs)
+    of_examples = None
+    if curve.procedure.examples is not None:
+        on_time = timeline.ticks.on_time
+        of_examples = curve.procedure.examples(held, on_time, timeline.probs).astype(np.float32)
     moves = None
     if estimator.remembers:
-        arrivals = Arrivals.now_or_never(answered)
-        moves = (
-            answered.astype(np.float64) if estimator.moves is None else estimator.moves(arrivals)
-        )
+        came = arrivals.on_time | arrivals.late
+        moves = came.astype(np.float64) if estimator.moves is None else estimator.moves(arrivals)
+    used = weights.fresh != 0
+    if moves is not None:
+        used |= (moves != 0) & arrivals.on_time
+    late = estimator.hears_late and curve.procedure.estimators
+    arrives, kept = (
+        np.pad(mask & late, ((0, 0), (0, held.shape[0] - n_clients)))
+        for mask in (arrivals.late, timeline.ticks.kept)
+    )
     trained, counts = _means(held) if curve.procedure.several_steps else _sums(held)
     return CurveRun(
-        *(curve, run, place, held, trained, counts, weights.fresh, weights.remembered, moves),
+        *(curve, run, place, held, trained, counts, timeline),
+        *(weights.fresh, weights.remembered, weights.late, weights.back),
+        *(used | kept, kept, arrives, moves),
         adds_up=block.adds_up,
+        of_examples=of_examples,
+    )
+
+
+def _timeline(
+    curve: Curve,
+    shared: draws.Shared,
+    held: csr_array,
+    block: Block,
+    *,
+    n_params: int,
+    run: int,
+    n_rounds: int,
+) -> Timeline:
+    """The ticks of a curve run: rounds, unless the study has a clock."""
+    seed, number, N = block.seed, block.runs[run], shared.placement.n_clients
+    held_by = np.diff(held.indptr)[:N].astype(np.int64)
+    if not curve.policy:
+        answered = draws.answered(curve, n_rounds, N, seed=seed, run=number)
+        return timelines.of_rounds(answered, curve.server_probs(N), held_by)
+    assert block.timing is not None
+    return timelines.of_clock(
+        *(curve, block.timing, held_by, draws.main_class(shared, block.groups[run])),
+        block.timing.per_example(n_params),
+        seed=seed,
+        run=number,
+        sites=block.sites if curve.is_natural else (),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedcommons.checks import FloatArray
+from fedcommons.coding import CODES
 from fedcommons.errors import ArgumentError
 from fedcommons.estimators import ESTIMATORS
 from fedcommons.methods import Method
@@ -16,7 +17,7 @@ from fedcommons.optimizers import Constants
 from fedcommons.partition import PARTITIONS
 from fedcommons.simulate import recordings, settings
 from fedcommons.simulate.algorithms import ALGORITHMS, Algorithm
-from fedcommons.simulate.curve_fields import FIELDS
+from fedcommons.simulate.curve_fields import FIELDS, OF_WORK
 from fedcommons.stragglers import Bernoulli, Markov, StragglerModel
 
 
@@ -55,11 +56,18 @@ class Curve:
     server_momentum: float = FIELDS["server_momentum"].field(0.9)
     second_momentum: float = FIELDS["second_momentum"].field(0.99)
     adaptivity: float = FIELDS["adaptivity"].field(1e-3)
+    policy: str = FIELDS["policy"].field("")
+    deadline: float | None = FIELDS["deadline"].field(None)
+    late: str = FIELDS["late"].field("discard")
+    work: str = FIELDS["work"].field("full")
+    prob_from_law: bool = FIELDS["prob_from_law"].field(False)
 
     def __post_init__(self) -> None:
         settings.check(Curve, self.values())
         _ = self.method  # has rules of its own
         self._check_algorithm()
+        if self.policy:
+            self._check_clock()
         if self.stragglers != "recorded":
             self._check_probs()
 
@@ -86,6 +94,39 @@ class Curve:
         if procedure.sharing == "everything" and self.proportion != 1:
             raise ArgumentError(
                 f"c must be 1 for {name}, which replicates all data, got {self.proportion:g}"
+            )
+
+    def _check_clock(self) -> None:
+        """What a line under a clock can be."""
+        procedure, estimator = self.procedure, ESTIMATORS[self.estimator]
+        own = OF_WORK.get(self.work, self.estimator)
+        if self.estimator != own:
+            raise ArgumentError(
+                f"estimator must be {own} for work = {self.work!r}, got {self.estimator}"
+            )
+        if estimator.needs_everybody and self.policy != "all":
+            raise ArgumentError(
+                f"policy must be all for the estimator {self.estimator}, got {self.policy}"
+            )
+        if self.late == "remember" and not (procedure.estimators and estimator.hears_late):
+            raise ArgumentError(
+                "late must be discard for an estimator that has no use for late answers, got "
+                f"{self.late!r} with {self.estimator}"
+            )
+        if self.batch_size is not None:
+            raise ArgumentError(
+                f'batch_size must be all under a clock: work = "mini:{self.batch_size}" asks for '
+                "such batches"
+            )
+        if self.work != "full" and (self.local_steps > 1 or not procedure.batches):
+            raise ArgumentError(
+                f"work must be full for {self.algorithm} with {self.local_steps} local steps, got "
+                f"{self.work!r}"
+            )
+        if CODES[self.code].needs_p or procedure.examples or self.algorithm == "optimal_decoding":
+            raise ArgumentError(
+                f"code and algorithm must not need p before training under a clock, got "
+                f"{self.code} and {self.algorithm}"
             )
 
     @property
@@ -140,6 +181,8 @@ class Curve:
     def in_example_space(self) -> bool:
         """Whether the example-space engine can train it: the paper's model and algorithm."""
         papers = ("softmax", "coded_gd", None, 1.0, "sgd")
+        if self.policy:
+            return False
         if papers != (
             self.model,
             self.algorithm,

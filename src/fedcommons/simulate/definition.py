@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from fedcommons import checks, metrics
+from fedcommons import checks, metrics, policies
 from fedcommons.coding import CODES
 from fedcommons.datasets import Reading
 from fedcommons.errors import ArgumentError, StudyError
 from fedcommons.metrics import Metric
-from fedcommons.simulate import batched, models
+from fedcommons.simulate import batched, models, timing
 from fedcommons.simulate.curves import Curve
+from fedcommons.simulate.timing import Timing
 from fedcommons.tasks.cross_entropy import CrossEntropy
 from fedcommons.tasks.losses import loss_class
 
@@ -81,6 +82,7 @@ class Study:
     strata_bins: int = 10
     metrics: tuple[str, ...] = ()
     metric_rounds: tuple[int, ...] | None = None
+    clock: Timing | None = None
 
     def __post_init__(self) -> None:
         for name, low in (
@@ -106,6 +108,7 @@ class Study:
         _ = self.measured  # has rules of its own
         self._check_loss()
         self._check_engine()
+        self._check_clock()
         if self.class_size is not None and any(c.is_natural for c in self._lines_curves()):
             raise ArgumentError(
                 'class_size must be "all" with partition site, which takes the data as they lie, '
@@ -124,6 +127,39 @@ class Study:
                     f"d + 1 must divide the {self.clients} clients for fractional_repetition, "
                     f"got d = {curve.copies}"
                 )
+
+    def _check_clock(self) -> None:
+        """Lines have policies exactly where the study has a clock."""
+        for curve in self._lines_curves():
+            if bool(curve.policy) != (self.clock is not None):
+                has = f"policy {curve.policy}" if curve.policy else "none"
+                raise ArgumentError(
+                    "policy must be given for every line exactly if the study has a [clock], got "
+                    f"{has}"
+                )
+            if not curve.policy:
+                continue
+            if policies.parse(curve.policy).fastest > self.clients:
+                raise ArgumentError(
+                    f"policy must wait for at most the {self.clients} clients, got {curve.policy}"
+                )
+            if curve.work != "full" and not loss_class(self.loss).decomposable:
+                raise ArgumentError(
+                    f"work must be full for the loss {self.loss}, which is no sum over examples, "
+                    f"got {curve.work!r}"
+                )
+        if self.clock is None:
+            return
+        if self.engine == "plain" or self.theory_curves:
+            raise ArgumentError(
+                "engine must be batched or example-space under a clock, without figures of the "
+                f"kinds scalar-products and second-moment, got {self.engine}"
+            )
+        if self.clock.target is not None and loss_class(self.loss).kind != "classes":
+            raise ArgumentError(
+                f"target must be left out for the loss {self.loss}: it is an accuracy, got "
+                f"{self.clock.target}"
+            )
 
     def _check_engine(self) -> None:
         if self.engine != "example-space" and self.theory_curves:
@@ -163,8 +199,10 @@ class Study:
                 )
             if loss_class(self.loss).decomposable:
                 continue
-            if CODES[curve.code].name == "owner-corrected" or (
-                curve.procedure.sharing == "everything"
+            if (
+                CODES[curve.code].name == "owner-corrected"
+                or curve.procedure.sharing == "everything"
+                or curve.procedure.examples is not None
             ):
                 raise ArgumentError(
                     f"loss must be a sum over examples for {curve.code} and {curve.algorithm}, "
@@ -261,6 +299,8 @@ class Study:
             content["strata_bins"] = self.strata_bins
         if not self.counts_alone:
             content["metrics"] = [metric.name for metric in self.measured]
+        if self.clock is not None:
+            content["clock"] = self.clock.content()
         if self.metric_rounds is not None:
             content["metric_rounds"] = self.measured_rounds
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
@@ -313,7 +353,9 @@ def from_dict(content: Any) -> Study:
             for name in ("metrics", "metric_rounds")
             if content.get(name) is not None
         }
-        return Study(**{**content, **lists, "figures": figures, "data": reading})
+        clock = timing.from_dict(content.get("clock"))  # nor those
+        known = {**content, **lists, "figures": figures, "data": reading, "clock": clock}
+        return Study(**known)
     except (KeyError, TypeError, ArgumentError) as error:
         raise StudyError(f"the recorded study cannot be read: {error}") from None
 

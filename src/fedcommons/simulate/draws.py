@@ -178,3 +178,10 @@ def answered(curve: Curve, n_rounds: int, n_clients: int, *, seed: int, run: int
     """Who answers in each round of one curve: (rounds, N)."""
     rng = stream(seed, "stragglers", run)
     return curve.straggler_model(n_clients).answered(n_rounds, n_clients, rng=rng)
+
+
+def main_class(shared: Shared, groups: IntArray) -> IntArray:
+    """The class or stratum that most of each client's own examples are of: (N,); of several the
+    lowest, 0 for a client without any."""
+    counts = partition.label_counts(groups, shared.owner, shared.placement.n_clients)
+    return np.asarray(counts.argmax(axis=1))

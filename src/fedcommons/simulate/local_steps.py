@@ -74,11 +74,21 @@ def totals(
 def _padded(
     clients: Sequence[HeldExamples], chosen: Sequence[IntArray]
 ) -> tuple[IntArray, Float32]:
-    """Examples and weights / batch size, (b, H), filled up with example -1 and weight 0."""
-    width = max(len(places) for places in chosen)
-    examples = np.full((len(clients), width), -1, np.int64)
-    weight = np.zeros((len(clients), width), np.float32)
-    for b, (client, places) in enumerate(zip(clients, chosen, strict=True)):
-        examples[b, : len(places)] = client.examples[places]
-        weight[b, : len(places)] = client.weight[places] / len(places)
+    """The examples chosen of each, and their weights / batch size, as `padded`."""
+    return padded(
+        [
+            HeldExamples(client.examples[places], client.weight[places] / np.float32(len(places)))
+            for client, places in zip(clients, chosen, strict=True)
+        ]
+    )
+
+
+def padded(parts: Sequence[HeldExamples]) -> tuple[IntArray, Float32]:
+    """Examples and weights, (b, H), filled up with example -1 and weight 0."""
+    width = max(1, *(len(part.examples) for part in parts))
+    examples = np.full((len(parts), width), -1, np.int64)
+    weight = np.zeros((len(parts), width), np.float32)
+    for b, part in enumerate(parts):
+        examples[b, : len(part.examples)] = part.examples
+        weight[b, : len(part.examples)] = part.weight
     return examples, weight

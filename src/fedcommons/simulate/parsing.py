@@ -13,12 +13,13 @@ from fedcommons.errors import ArgumentError, StudyError
 from fedcommons.estimators import ESTIMATORS
 from fedcommons.simulate import settings
 from fedcommons.simulate.algorithms import ALGORITHMS
+from fedcommons.simulate.curve_fields import OF_WORK
 from fedcommons.simulate.curves import Curve
-from fedcommons.simulate.settings import ALL
 
 SETTINGS = settings.settings(Curve)
 CURVE_KEYS = settings.keys(Curve)  # key in the file -> field of a curve
 FIELD_KEYS = {field: key for key, field in CURVE_KEYS.items()}
+LAW = "law"  # what a file writes for p where a clock says how often who is late
 MOST_LINES = 100_000  # of one table: more could neither be read nor be drawn
 TYPE_NAMES = {float: "a number", int: "an integer", str: "a string", bool: "true or false"}
 
@@ -45,10 +46,13 @@ def check_values(options: Mapping[str, Any], where: str) -> None:
         setting, wanted = SETTINGS[field], types[field]
         values = options.get(key, [])
         for value in values if isinstance(values, list) else [values]:
-            if setting.may_be_all and value == ALL:
+            if setting.word_for_none and value == setting.word_for_none:
+                continue
+            if key == "p" and value == LAW:
                 continue
             if type(value) is not wanted and (wanted, type(value)) != (float, int):
-                name = TYPE_NAMES[wanted] + (f' or "{ALL}"' if setting.may_be_all else "")
+                word = setting.word_for_none or (LAW if key == "p" else "")
+                name = TYPE_NAMES[wanted] + (f' or "{word}"' if word else "")
                 raise StudyError(f"{where}: {key} must be {name}, got {value!r}")
             try:
                 setting.check(field, value)
@@ -64,8 +68,10 @@ def curve(choice: Mapping[str, Any], where: str) -> Curve:
     given = {
         CURVE_KEYS[key]: _value(CURVE_KEYS[key], value)
         for key, value in choice.items()
-        if key in CURVE_KEYS
+        if key in CURVE_KEYS and (key, value) != ("p", LAW)
     }
+    if choice.get("p") == LAW:
+        given["prob_from_law"] = True
     if "partition" not in given:
         raise StudyError(f"{where} must have the key 'partition'")
     try:
@@ -75,7 +81,7 @@ def curve(choice: Mapping[str, Any], where: str) -> Curve:
 
 
 def _value(field: str, value: Any) -> Any:
-    if value == ALL and SETTINGS[field].may_be_all:
+    if value == (SETTINGS[field].word_for_none or None):
         return None
     return float(value) if settings.value_types(Curve)[field] is float else value
 
@@ -87,6 +93,9 @@ def _with_a_use(given: dict[str, Any]) -> dict[str, Any]:
         given = {**given, "proportion": 1.0}
     if values["stragglers"] == "recorded":  # the recording says how often who is missing
         given = {field: value for field, value in given.items() if field != "straggler_prob"}
+    if values["policy"] and "estimator" not in given and values["work"] in OF_WORK:
+        given = {**given, "estimator": OF_WORK[values["work"]]}
+        values |= given
     kept = {}
     for field, setting in SETTINGS.items():
         applies = setting.applies(values)
@@ -109,8 +118,12 @@ def _as_written(message: str) -> str:
 def simplest(choice: Mapping[str, Any]) -> dict[str, Any]:
     """A choice of a grid without what changes nothing, so that equal ones are found equal."""
     result = dict(choice)
+    if result.get("policy") and result.get("work") in OF_WORK:
+        result["estimator"] = OF_WORK[result["work"]]  # it decides
     if not ESTIMATORS[result.get("estimator", "coded_sum")].remembers:
         result.pop("warm", None)
+    if not ESTIMATORS[result.get("estimator", "coded_sum")].hears_late:
+        result.pop("late", None)
     known_to_differ = result.get("p_spread") or result.get("stragglers") == "recorded"
     alike = "assumed_p" in result or not known_to_differ
     if CODES[result.get("code", "equal-split")].name == "reliability-split" and alike:

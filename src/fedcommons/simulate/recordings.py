@@ -95,6 +95,11 @@ def _from_parquet(path: str) -> BoolArray:
         name: table.column(name).to_numpy() for name in table.column_names
     }
     if set(OF_A_FEDERATION) <= set(columns):
+        if not np.all(columns.get("asked", True)):
+            raise DataError(
+                f"trace {path} must be of rounds that asked all sites: of who is not asked it does "
+                "not say whether it was there"
+            )
         return _of_a_federation(path, *(columns[name] for name in OF_A_FEDERATION))
     if not columns:
         return np.zeros((0, 0), np.bool_)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 import numpy as np
 import numpy.typing as npt
 
-from fedcommons.checks import BoolArray, FloatArray
+from fedcommons.checks import BoolArray, FloatArray, IntArray
 
 
 def nothing_measured() -> tuple[FloatArray, FloatArray]:
@@ -34,6 +34,11 @@ class RunResult:
         measures: (C, measured rounds, metrics) metrics on the test set; NaN where undefined. Empty
             where accuracy is all that is asked for.
         site_measures: (C, measured rounds, sites, metrics) the same at each site.
+        ticks: (C, T + 1) how many ticks had ended at each recorded time; empty without a clock.
+        reached: (C,) when the target was reached, in seconds: infinity if it never was. Empty
+            without a clock.
+
+    Under a clock rounds are T + 1 times, evenly spread over the study's seconds.
     """
 
     correct: npt.NDArray[np.int32]
@@ -45,6 +50,8 @@ class RunResult:
     theory: FloatArray
     measures: FloatArray = field(default_factory=lambda: nothing_measured()[0])
     site_measures: FloatArray = field(default_factory=lambda: nothing_measured()[1])
+    ticks: IntArray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
+    reached: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     @property
     def diverged(self) -> BoolArray:
@@ -67,7 +74,7 @@ class RunResult:
         return tuple(one.name for one in fields(RunResult) if one.name not in MEASURED)
 
 
-MEASURED = ("measures", "site_measures")
+MEASURED = ("measures", "site_measures", "ticks", "reached")
 
 THEORY = (
     "type1",  # sum of scalar products of pairs of the same class

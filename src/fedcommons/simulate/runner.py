@@ -31,14 +31,15 @@ from fedcommons import checks, datasets, shown
 from fedcommons.checks import BoolArray
 from fedcommons.datasets import Dataset, Reading
 from fedcommons.errors import DataError, FedcommonsError, StudyError
-from fedcommons.simulate import batched, example_space, models, plain_engine
+from fedcommons.simulate import batched, example_space, models, plain_engine, timelines
 from fedcommons.simulate import cluster as clusters
 from fedcommons.simulate.definition import Study
-from fedcommons.simulate.draws import TrainingSet
+from fedcommons.simulate.draws import TrainingSet, share, training_set
 from fedcommons.simulate.folder import Folder
 from fedcommons.simulate.measures import Measures
 from fedcommons.simulate.result import MEASURED, RunResult
 from fedcommons.simulate.scoring import Evaluation
+from fedcommons.simulate.timing import Timing
 from fedcommons.streams import stream
 from fedcommons.tasks.loss import Loss
 from fedcommons.tasks.losses import far_from_standard, fitted, has_numbers
@@ -189,6 +190,8 @@ def check_fits(study: Study, dataset: Dataset) -> None:
         n_params = len(model.initial(rng=stream(study.seed, "model", 0)))
         _check_memory_of_clients(study, name, n_params)
     _check_memory_of_examples(study, dataset)
+    if study.clock is not None:
+        _check_clients_can_answer(study, study.clock, dataset)
     by_labels = dataset.strata_train is None
     sizes = np.bincount(dataset.groups, minlength=dataset.n_classes if by_labels else 0)
     label, group = int(sizes.argmin()), "class" if by_labels else "stratum"
@@ -261,6 +264,24 @@ def _check_memory_of_examples(study: Study, dataset: Dataset) -> None:
             f"{needed / 1e9:.1f} GB of this machine's {_machine_bytes() / 1e9:.1f} GB; take fewer "
             'of them, or engine = "batched"'
         )
+
+
+def _check_clients_can_answer(study: Study, clock: Timing, dataset: Dataset) -> None:
+    """Name a client that a line's deadline leaves no chance, by what the first run holds."""
+    if study.class_size is not None and study.class_size > np.bincount(dataset.groups).min():
+        return  # refused below
+    data = training_set(dataset, study.class_size, seed=study.seed, run=0)
+    loss = study_loss(study)
+    for curve in study.curves:
+        names = dataset.sites if curve.is_natural else ()
+        shared = share(curve, data.groups, study.clients, seed=study.seed, run=0, sites=data.sites)
+        held = shared.placement.held_counts()
+        model = models.load(curve.model, dataset.x_train.shape[1:], loss)
+        per_example = clock.per_example(len(model.initial(rng=stream(study.seed, "model", 0))))
+        law = clock.law(study.clients, per_example, seed=study.seed, run=0, sites=names)
+        names = names or tuple(f"client {i + 1}" for i in range(study.clients))
+        if said := timelines.never_on_time(curve, law, held, per_example, names):
+            _warn_once(f"{curve.policy}, {curve.estimator}, work {curve.work}: {said}")
 
 
 def _machine_bytes() -> int:
@@ -400,7 +421,9 @@ def compute_block(study: Study, block: int) -> dict[int, RunResult]:
         if together:
             loss = study_loss(study)
             second = list(
-                batched.simulate_block(dataset, together, **settings, runs=numbers, loss=loss)
+                batched.simulate_block(
+                    dataset, together, **settings, runs=numbers, loss=loss, timing=study.clock
+                )
             )
     place = {curve: k for k, curve in enumerate((*apart, *together))}
     order = [place[curve] for curve in study.curves]

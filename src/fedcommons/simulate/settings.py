@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from fedcommons.simulate.curves import Curve
 
 Values = Mapping[str, Any]  # a curve's fields by name, or those of one in the making
-ALL = "all"  # what a file writes for a number that is None: all examples
+ALL = "all"  # what a file writes for a number of examples that is None
+ADAPTIVE = "adaptive"  # and for such a deadline
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Setting:
         belongs_to: what it goes with, for the message about a value where it has no use.
         needed: whether it must be given where it has a use: its default is no value then.
         to_be_written: what a file must be told that leaves it out where it has a use.
-        may_be_all: whether a file may write "all".
+        word_for_none: what a file writes for a number that is None, such as "all"; may be empty.
         of_paper: whether it is always part of a curve's key; others are if not the default.
         rank: where its words come among those of the others.
         label: what a line of a grid is called that differs from others in this; may be empty.
@@ -48,7 +49,7 @@ class Setting:
     belongs_to: str = ""
     needed: bool = False
     to_be_written: str = ""
-    may_be_all: bool = False
+    word_for_none: str = ""
     of_paper: bool = False
     rank: int = 50
     label: Callable[[Curve], str] | None = None

@@ -17,11 +17,12 @@ import numpy as np
 from fedcommons import checks, datasets
 from fedcommons.datasets import Dataset, Reading
 from fedcommons.errors import ArgumentError, StudyError
-from fedcommons.simulate import grids, models, parsing, recordings
+from fedcommons.simulate import grids, models, parsing, recordings, timing
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.definition import FIGURE_NAME, KINDS, MAY_BE_ALL, Figure, Line, Study
 from fedcommons.simulate.parsing import CURVE_KEYS, choices, known_keys
 from fedcommons.simulate.settings import ALL, parts_of
+from fedcommons.simulate.timing import Timing
 from fedcommons.tasks.cross_entropy import CrossEntropy
 from fedcommons.tasks.losses import has_numbers
 
@@ -49,6 +50,7 @@ STUDY_KEYS = (
     "learning_rate",
     "decay",
     "data",
+    "clock",
     "figure",
     "grid",
 )
@@ -138,6 +140,9 @@ def parse(
         )
         if key in content
     }
+    if "clock" in content:
+        settings["clock"] = _clock(content["clock"], beside)
+        shared = {"policy": "all", "decay": 1.0, **shared}
     settings["data"] = _reading(content.get("data", {}))
     settings |= _lists(settings)
     if settings.get("loss", CrossEntropy.name) != CrossEntropy.name:
@@ -202,6 +207,17 @@ def _reading(table: Any) -> Reading:
         return Reading(**table)
     except ArgumentError as error:
         raise StudyError(f"[data]: {error}") from None
+
+
+def _clock(table: Any, beside: Path | None) -> Timing:
+    """How the clock runs: the table [clock]."""
+    if not isinstance(table, Mapping):
+        raise StudyError(f"clock must be written as [clock], got {table!r}")
+    known_keys(table, [one.name for one in fields(Timing) if one.name != "digest"], "[clock]")
+    try:
+        return timing.parse(table).opened(beside)
+    except ArgumentError as error:
+        raise StudyError(f"[clock]: {error}") from None
 
 
 def _dataset(name: str, beside: Path | None, data: str | None) -> dict[str, Any]:

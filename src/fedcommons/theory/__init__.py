@@ -1,20 +1,24 @@
 """The paper's theorems as functions, each with the exact form that they bound or approximate."""
 
 from fedcommons.theory import (
+    durations,
     expected_variance,
     heterogeneity,
     lambdas,
     scalar_products,
     second_moment,
+    ticks,
     variance_reduction,
 )
 
 __all__ = [
+    "durations",
     "expected_variance",
     "heterogeneity",
     "lambdas",
     "scalar_products",
     "second_moment",
+    "ticks",
     "variance_reduction",
 ]
 

@@ -355,7 +355,6 @@ def test_the_best_model_survives_a_death_at_any_point(tmp_path, name, side, tiny
         ({"patience": 0, **WATCH}, "patience must be an integer >= 1, got 0"),
         ({"evaluate_every": 0}, "evaluate_every must be an integer >= 1, got 0"),
         ({"fraction_evaluate": 1.5}, r"fraction_evaluate must be in \[0, 1\], got 1.5"),
-        ({"fraction_train": 0.5}, "fraction_train is none of CodedSum's arguments: who is asked"),
         ({"min_available_nodes": 5}, "share waits for sites"),
     ],
     ids=str,

@@ -5,15 +5,16 @@ cell somebody dies at one write; then the same is done again with whatever is on
 every step all holders must agree on who holds what, to the answers that they really give.
 
 Sites die in the process that handles a message, each where it first reaches the point, while the
-server goes on; the server dies as a whole, at each of its writes in turn. Measured: 100 cells in
-60 s.
+server goes on: once before the write, which leaves what was there, and when they are asked again
+once after it. The server dies as a whole, at each of its writes in turn.
 """
 
 import ast
 import os
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +55,7 @@ UPGRADED = "store.upgraded"  # killed in tests/federate/site/test_store_upgrade.
 OPERATOR = ("withdrawn", "withdrew_all")  # reached by the operator's commands, not by messages
 END = ("results", "results", "results", "model", "run")
 ROUND = ("history", "checkpoint")
+KEPT = {"store.kept", "store.acknowledged"}  # slow answers: killed in test_late.py
 ANSWERS = "server.answers"  # remembered ones: killed in tests/federate/server/test_remembered.py
 SCALE = "server.scale"  # killed in tests/federate/server/test_standardisation.py
 BEST = {"server.best-model", "server.best"}  # nothing is watched here: tested with evaluation
@@ -69,21 +71,25 @@ SIDES = ("before", "after")
 
 
 class Forking(EmbeddedGrid):
-    """Every message is handled by a process of its own, which may die: `point` is where.
+    """A message is handled by a process of its own, which dies at the points, one after the other.
 
-    Each site dies once, and leaves a mark. The server then sees Flower's error 8.
+    Each site dies once at each, and leaves a mark. The server then sees Flower's error 8. Who died
+    at all of them handles messages in this process, which knows nothing of what was before.
     """
 
     def __init__(self, *args):
         super().__init__(*args)
-        self.point, self.marks = "", Path()
+        self.points, self.marks = (), Path()
 
     def _handle(self, message: Message) -> Message | None:
         site = self.contexts[message.metadata.dst_node_id].node_config["site"]
+        left = [point for point in self.points if not self._mark(site, point).exists()]
+        if not left:
+            return super()._handle(message)
         read, write = os.pipe()
 
         def handle() -> None:
-            durable.reached = self._die_once(self.marks / str(site))
+            durable.reached = self._die_at(left[0], self._mark(site, left[0]))
             reply = EmbeddedGrid._handle(self, message)
             with os.fdopen(write, "wb") as pipe:
                 pipe.write(message_to_proto(reply).SerializeToString())
@@ -97,13 +103,32 @@ class Forking(EmbeddedGrid):
         assert code == 0
         return message_from_proto(ProtoMessage.FromString(content))
 
-    def _die_once(self, mark: Path):
+    def _mark(self, site: object, point: str) -> Path:
+        return self.marks / f"{site} {point}"
+
+    def _die_at(self, wanted: str, mark: Path):
         def reached(point: str) -> None:
-            if point == self.point and not mark.exists():
+            if point == wanted:
                 mark.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
 
         return reached
+
+
+IN_A_ROUND = ("commit", "answered", "wiped")  # after two of which without answers training ends
+
+
+def deaths(names: Iterable[str]) -> pytest.MarkDecorator:
+    """The points of each name: where sites die twice in one life, or one of the two in each."""
+    found = []
+    for name in names:
+        points = [f"store.{name}:{side}" for side in SIDES]
+        found += [(point,) for point in points] if name in IN_A_ROUND else [tuple(points)]
+    return pytest.mark.parametrize("points", found, ids=" ".join)
+
+
+def everybody_at(points: tuple[str, ...]) -> set[tuple[str, str]]:
+    return {(site, point) for site in "abcd" for point in points}
 
 
 def operate(tiny: Tiny, name: str) -> None:
@@ -197,6 +222,31 @@ def check_receipts(tiny: Tiny, exchange, commit) -> None:
 # The cells
 
 
+@dataclass
+class Killing:
+    """Makes grids whose sites die at these points."""
+
+    tiny: Tiny
+    marks: Path
+
+    def __call__(self, *points: str, kind: type[Forking] = Forking) -> Callable[[], Forking]:
+        def make_grid() -> Forking:
+            grid = self.tiny.grid(kind)
+            grid.points, grid.marks = points, self.marks
+            return grid
+
+        return make_grid
+
+    def died(self) -> set[tuple[str, str]]:
+        """Which site died at which point."""
+        return {tuple(mark.name.split(" ")) for mark in self.marks.glob("? *:*")}
+
+
+@pytest.fixture
+def killing(tiny, tmp_path):
+    return Killing(tiny, tmp_path)
+
+
 @pytest.fixture
 def tiny():
     # A killed process loses nothing that a file system in memory would not keep, and thousands of
@@ -243,7 +293,7 @@ def test_the_matrix_has_every_durable_write(tiny, monkeypatch):
     reached = [point for point in points if point.endswith(":before")]
     assert len(points) == 2 * len(reached)
     names = {point.removesuffix(":before") for point in reached}
-    elsewhere = {*GIVEN_UP, *BEST, *HOSTILE, OLDER, *COMMANDS}
+    elsewhere = {*GIVEN_UP, *BEST, *HOSTILE, *KEPT, OLDER, *COMMANDS}
     elsewhere |= {UPGRADED, ANSWERS, SCALE, UNTRAINED}
     assert names | elsewhere == names_in_the_source()
     assert names == {f"store.{name}" for name in STORE} | {f"server.{name}" for name in SERVER}
@@ -251,21 +301,12 @@ def test_the_matrix_has_every_durable_write(tiny, monkeypatch):
     assert server[: len(SERVER)] == SERVER
 
 
-@pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("name", [name for name in STORE if name not in OPERATOR])
-def test_sites_die_in_a_handler(tiny, tmp_path, name, side):
-    marks = tmp_path / "marks"
-    marks.mkdir()
-
-    def make_grid():
-        grid = tiny.grid(Forking)
-        grid.point, grid.marks = f"store.{name}:{side}", marks
-        return grid
-
-    for _step in live(tiny, make_grid):
+@deaths(name for name in STORE if name not in OPERATOR)
+def test_sites_die_in_a_handler(tiny, killing, points):
+    for _step in live(tiny, killing(*points)):
         check(tiny)
-    died = {mark.name for mark in marks.iterdir()}
-    assert died == set("abcd") or (died and name == "wiped")  # not all have to delete something
+    died = killing.died()
+    assert died == everybody_at(points) or (died and "wiped" in points[0])  # not all have to
     with tiny.shared() as federation:  # whoever died was asked again: nothing is missing
         exchange, draw = federation.state.exchange(), federation.commit.draw
     pairs = {(s, r) for s in range(4) for r in range(4) if s != r and len(draw.assigned(s, r))}
@@ -322,27 +363,25 @@ def test_the_server_dies(tiny, nth, side):
 class LaterDeaths(Forking):
     """Sites die where they reach the point for the second time."""
 
-    def _die_once(self, mark: Path):
-        died = Forking._die_once(self, mark)
-        passed = mark.with_suffix(".passed")
+    def _die_at(self, wanted: str, mark: Path):
+        die = Forking._die_at(self, wanted, mark)
+        passed = mark.with_name(f"passed {mark.name}")
 
         def reached(point: str) -> None:
-            if point == self.point and not passed.exists():
+            if point == wanted and not passed.exists():
                 passed.touch()
             else:
-                died(point)
+                die(point)
 
         return reached
 
 
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("name", ["sent", "received"])
-def test_sites_die_at_a_later_chunk(tiny, tmp_path, monkeypatch, name, side):
+def test_sites_die_at_a_later_chunk(tiny, killing, monkeypatch, name, side):
     monkeypatch.setattr(chunks, "CHUNK_BYTES", 1)  # an example in each
-    marks = tmp_path / "marks"
-    marks.mkdir()
-    grid = tiny.grid(LaterDeaths)
-    grid.point, grid.marks = f"store.{name}:{side}", marks
+    point = f"store.{name}:{side}"
+    grid = killing(point, kind=LaterDeaths)()
     with tiny.shared(grid, wait=60) as federation:
         train(federation, grid, 1)
         receipts = federation.state.exchange().receipts
@@ -351,7 +390,7 @@ def test_sites_die_at_a_later_chunk(tiny, tmp_path, monkeypatch, name, side):
         }
     tiny.close()
     assert min(n_chunks) >= 2
-    assert {mark.name for mark in marks.glob("?")} == set("abcd")
+    assert killing.died() == {(site, point) for site in "abcd"}
     assert sum(r.examples for r in receipts) == tiny.copies * sum(
         int(data.shareable.sum()) for data in tiny.data.values()
     )
@@ -368,20 +407,11 @@ def exchange_again(tiny: Tiny, make_grid, **sharing) -> None:
 AGAIN = ("key", "drawn", "epoch", "sent", "received", "commit", "receipts", "wiped")
 
 
-@pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("name", AGAIN)
-def test_sites_die_in_a_second_exchange(tiny, tmp_path, name, side):
+@deaths(AGAIN)
+def test_sites_die_in_a_second_exchange(tiny, killing, points):
     exchange_again(tiny, tiny.grid)
-    marks = tmp_path / "marks"
-    marks.mkdir()
-
-    def make_grid():
-        grid = tiny.grid(Forking)
-        grid.point, grid.marks = f"store.{name}:{side}", marks
-        return grid
-
-    exchange_again(tiny, make_grid, reshare=True)
-    assert {mark.name for mark in marks.iterdir()} == set("abcd")
+    exchange_again(tiny, killing(*points), reshare=True)
+    assert killing.died() == everybody_at(points)
     check(tiny)
     with tiny.shared() as federation:
         assert federation.commit.number == 2
@@ -436,23 +466,14 @@ def check_given_up(tiny: Tiny) -> None:
         assert held == sum(map(len, given))
 
 
-@pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("name", ["given_up", "wiped"])
-def test_sites_die_as_they_delete_what_is_given_up(tiny, tmp_path, name, side):
+@deaths(["given_up", "wiped"])
+def test_sites_die_as_they_delete_what_is_given_up(tiny, killing, points):
     exchange_again(tiny, tiny.grid)
     begin_what_will_be_given_up(tiny)
-    marks = tmp_path / "marks"
-    marks.mkdir()
-
-    def make_grid():
-        grid = tiny.grid(Forking)
-        grid.point, grid.marks = f"store.{name}:{side}", marks
-        return grid
-
-    with tiny.shared(grid := make_grid(), wait=60) as federation:
+    with tiny.shared(grid := killing(*points)(), wait=60) as federation:
         train(federation, grid, 5)
     tiny.close()
-    assert {mark.name for mark in marks.iterdir()} == set("abcd")
+    assert killing.died() == everybody_at(points)
     check_given_up(tiny)
 
 

@@ -103,6 +103,10 @@ class QuestionRefused(Refusal):
     """A question whose number is not above that of the last one that the site answered."""
 
 
+class FitsRefused(Refusal):
+    """Work that fits is asked for together with what it does not go with."""
+
+
 class BatchTooSmall(Refusal):
     """The batches that are asked for are smaller than the site's policy allows."""
 

@@ -93,7 +93,7 @@ def write(
 
 Rows = list[dict[str, Any]]
 
-OF_A_ROUND = ("round", "seconds", "answered", "clipped", "sites")  # all else was measured
+OF_A_ROUND = ("round", "seconds", "asked", "answered", "clipped", "sites")  # all else was measured
 
 
 def tables(history: Sequence[RoundNote]) -> tuple[Rows, Rows, Rows]:
@@ -104,6 +104,7 @@ def tables(history: Sequence[RoundNote]) -> tuple[Rows, Rows, Rows]:
         {
             "round": note.round,
             "seconds": note.seconds,
+            "asked": note.n_asked,
             "answered": note.n_answered,
             "clipped": sum(site.clipped < 1 for site in note.sites),
             "sites": len(note.sites),

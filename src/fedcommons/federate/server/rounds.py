@@ -11,7 +11,7 @@ import numpy as np
 from fedcommons import shown
 from fedcommons.checks import BoolArray, FloatArray
 from fedcommons.errors import FederationError
-from fedcommons.estimators import ESTIMATORS
+from fedcommons.estimators import ESTIMATORS, Arrivals
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.holders import held_by_each
 from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays
@@ -19,11 +19,13 @@ from fedcommons.federate.server import answer_sizes, estimation, withdrawals
 from fedcommons.federate.server.answer_files import AnswerFiles, Row
 from fedcommons.federate.server.answers import AnswerCollector, Asked
 from fedcommons.federate.server.asking import Heard
+from fedcommons.federate.server.choice import Choice, Chooser
 from fedcommons.federate.server.code_choice import straggler_prob
 from fedcommons.federate.server.federation import ServerFederation
 from fedcommons.federate.server.hooks import Hooks
 from fedcommons.federate.server.offences import Offences
-from fedcommons.federate.server.round_answers import RoundAnswers
+from fedcommons.federate.server.open_question import OWES
+from fedcommons.federate.server.round_answers import LateAnswer, RoundAnswers
 from fedcommons.federate.server.round_notes import RoundNote, SiteNote
 from fedcommons.federate.server.settings import Settings
 from fedcommons.federate.server.site_metrics import Numbers
@@ -45,6 +47,7 @@ class Rounds:
         self.estimator = ESTIMATORS[settings.method.estimator]
         self.optimizer = OPTIMIZERS[settings.method.server_optimizer]
         self.offences = Offences()
+        self.chooser = Chooser(settings.ask)
 
     @property
     def commit(self) -> Commit:
@@ -71,6 +74,7 @@ class Rounds:
         What is remembered of those who are missing stays as it is, nothing at first.
         """
         found = self._answers(state, 0)
+        self.use_up(found)
         if not found.answered.any():
             raise FederationError(
                 "no answer counts with which memory would start warm: find out why, and give the "
@@ -87,17 +91,20 @@ class Rounds:
         state.come_to(self.commit, self.federation.state)
         return joined
 
-    def one(self, state: TrainingState, asked: BoolArray | None, hooks: Hooks) -> RoundNote:
-        """The next round, in which these sites are asked (all by default); what is noted of it.
+    def one(self, state: TrainingState, there: BoolArray | None, hooks: Hooks) -> RoundNote:
+        """The next round; what is noted of it.
 
-        Where a reply brings a withdrawal, the others' answers are of what it takes back: they are
-        dropped, and all are asked again under the next commit.
+        `there` is who is not made out to be missing; nobody is by default. Where a reply brings a
+        withdrawal, the others' answers are of what it takes back: they are dropped, and the same
+        sites are asked again under the next commit.
         """
         start, t = time.monotonic(), state.round
-        if asked is None:
-            asked = np.ones(len(self.commit.members), np.bool_)
+        if there is None:
+            there = np.ones(len(self.commit.members), np.bool_)
         for _ in range(1 + MOST_REPEATS):
-            step = _Step(self, state, self._ask(state, t + 1, asked))
+            p = straggler_prob(self.settings, self.commit, state.reliability)
+            choice = self.chooser.choice(self.commit, t + 1, np.array(self.commit.active), p)
+            step = _Step(self, state, self._ask(state, t + 1, there, choice), choice)
             model, pooled = hooks.train(t + 1, step.asked.asking, step)
             if not step.is_made:
                 raise FederationError(
@@ -106,12 +113,14 @@ class Rounds:
                 )
             if not step.is_outdated:
                 break
-        found, p, before = step.found, step.straggler_prob, state.reliability
+        found, before, choice = step.found, state.reliability, step.choice
         state.model = self._as_handed_back(model, state.model, step.model_before)
         commit, present = self.commit, np.array(self.commit.active)
         state.round = t + 1
-        if found.answered.any() or not (asked & present).any():
-            state.reliability = before.observe(found.answered | ~present)
+        if found.answered.any() or not (there & choice.asked & present).any():
+            busy = np.isin(np.arange(len(present)), sorted(found.owing | set(found.late)))
+            asked = choice.asked & present & ~busy
+            state.reliability = before.observe(found.answered & asked, asked)
         for i in np.flatnonzero(state.reliability.away & ~before.away & present):
             logger.warning(
                 "%s has been away for %d rounds: it counts as before when it is back; consider "
@@ -119,13 +128,15 @@ class Rounds:
                 commit.members[i].site,
                 state.reliability.run[i],
             )
-        return RoundNote(
+        note = RoundNote(
             t + 1,
             round(time.monotonic() - start, 3),
             commit.order,
-            _by_site(commit, found, p),
+            _by_site(commit, found, step),
             training=replace(step.metrics, pooled=dict(pooled)),
         )
+        self.chooser.learn([note])
+        return note
 
     def _as_handed_back(
         self, model: NamedArrays | None, aggregated: NamedArrays, before: NamedArrays
@@ -145,11 +156,18 @@ class Rounds:
             raise FederationError("aggregate_train must return a model of finite numbers")
         return model
 
-    def _ask(self, state: TrainingState, round_number: int, asked: BoolArray) -> Asked:
+    def _ask(
+        self,
+        state: TrainingState,
+        round_number: int,
+        there: BoolArray,
+        choice: Choice | None = None,
+    ) -> Asked:
         if not self.commit.n_examples:
             raise FederationError("nothing is left to train on: all examples were withdrawn")
-        active = np.array(self.commit.active)
-        return self.collector.ask(state.model, round_number, asked & active)
+        could = there & np.array(self.commit.active)
+        asked = could if choice is None else could & choice.asked
+        return self.collector.ask(state.model, round_number, asked, others=could & ~asked)
 
     def _answers(self, state: TrainingState, round_number: int) -> RoundAnswers:
         """Everybody's answers, of which none contains what was withdrawn."""
@@ -167,7 +185,12 @@ class Rounds:
         """The answers, as far as withdrawals and offences leave them; whether there were any."""
         found = self.collector.answers(asked, replies)
         bound = self.settings.answer_bound
+        late = self.collector.late
+        if late is not None:
+            late.gather(found, self.commit)
         answer_sizes.bound(self.commit, found, self.files, state.sizes, bound)
+        if late is not None:
+            late.note_bounded(found, self.commit)
         found.offenders |= self.offences.hear(self.commit, found, asked.round)
         is_new = withdrawals.commit_without(
             self.federation, found.taken_back, found.left, found.offenders
@@ -175,29 +198,83 @@ class Rounds:
         state.come_to(self.commit, self.federation.state)
         if is_new:
             found = found.outdated()
-            self.files.withdraw((state.memory or {}).values())
+            not_used = [] if late is None else late.rows
+            self.files.withdraw([*(state.memory or {}).values(), *not_used])
         return found, is_new
+
+    def use_up(self, found: RoundAnswers) -> None:
+        """What `found` has of late answers is not looked at again."""
+        if self.collector.late is not None:
+            self.collector.late.use_up(found, self.commit)
+
+    def end(self, state: TrainingState, note: RoundNote) -> RoundNote:
+        """Remember what came since the step, such as while sites evaluated; the note, with that."""
+        late, commit = self.collector.late, self.commit
+        if late is None or state.memory is None:
+            return note
+        late.look(self.collector.link.nodes())
+        found = RoundAnswers.nothing(len(commit.members))
+        late.gather(found, commit)
+        # What replies say of withdrawals is heard with the next round's answers.
+        found.late = {place: one for place, one in found.late.items() if one.row is not None}
+        answer_sizes.bound(commit, found, self.files, state.sizes, self.settings.answer_bound)
+        self.remember(state, found)
+        self.use_up(found)
+        by_site = {commit.members[place].site: one for place, one in found.late.items()}
+        sites = [
+            with_late(site, by_site[site.site]) if site.site in by_site else site
+            for site in note.sites
+        ]
+        return replace(note, sites=tuple(sites))
+
+    def remember(self, state: TrainingState, found: RoundAnswers) -> None:
+        """Have late answers in the memory, without a step."""
+        places = [place for place, late in found.late.items() if late.row is not None]
+        if state.memory is None or not places:
+            return
+        members = self.commit.members
+        rows = estimation.remember(
+            self.estimator,
+            self.files,
+            [found.late[place].row for place in places],
+            [state.memory.get(members[place].identity) for place in places],
+            _arrivals(found, places, state.round),
+            self._rates(found, places),
+        )
+        pairs = zip(places, rows, strict=True)
+        state.memory |= {members[place].identity: row for place, row in pairs if row is not None}
 
     def _remembered(self, rows: Sequence[Row | None]) -> dict[str, Row]:
         """By the site's identity, of rows in the order of the roster."""
         pairs = zip(self.commit.members, rows, strict=True)
         return {member.identity: row for member, row in pairs if row is not None}
 
+    def changes(self, state: TrainingState, found: RoundAnswers) -> FloatArray:
+        """How far each answer is from what is remembered, (N,), if whom to ask goes by it."""
+        if not self.chooser.measures:
+            return np.full(len(found.rows), np.nan)
+        memory = state.memory
+        known = None if memory is None else [memory.get(m.identity) for m in self.commit.members]
+        return estimation.changes(self.files, found.rows, known)
+
     def step(self, state: TrainingState, found: RoundAnswers, p: FloatArray) -> None:
-        """Move the model along the estimate."""
+        """Move the model along the estimate; p is the probability that a site does not count."""
         t, members = state.round, self.commit.members
         here = np.flatnonzero(self.commit.active)
         memory = None
         if state.memory is not None:
             memory = [state.memory.get(members[place].identity) for place in here]
+        rows = found.all_rows
         with np.errstate(over="ignore", invalid="ignore"):  # noticed below
             estimate, memory = estimation.estimate(
                 self.estimator,
                 self.files,
-                [found.rows[place] for place in here],
+                [rows[place] for place in here],
                 memory,
+                _arrivals(found, here.tolist(), t + 1),
                 p[here],
                 held_by_each(self.commit.record)[1][here] if self.estimator.combine else None,
+                self._rates(found, here.tolist()),
             )
         M = self.commit.n_examples
         step = self.settings.learning_rate * self.settings.decay**t / M
@@ -211,12 +288,19 @@ class Rounds:
             raise self._not_finite(found, t)
         state.model, state.moments = model, moments
         if state.memory is not None and memory is not None:
-            rows = dict(zip(here.tolist(), memory, strict=True))
-            state.memory |= self._remembered([rows.get(i) for i in range(len(members))])
+            by_place = dict(zip(here.tolist(), memory, strict=True))
+            state.memory |= self._remembered([by_place.get(i) for i in range(len(members))])
+
+    def _rates(self, found: RoundAnswers, places: Sequence[int]) -> FloatArray | None:
+        """How far what is remembered moves, where a chunk counts for as many as there are."""
+        if self.settings.work_asked != "sagachunk" or not self.estimator.remembers:
+            return None
+        return np.array([1 / found.chunks.get(place, 1) for place in places])
 
     def _not_finite(self, found: RoundAnswers, t: int) -> FederationError:
-        sizes = np.array([0.0 if row is None else self.files.largest(row) for row in found.rows])
-        largest, usual = int(sizes.argmax()), np.median(sizes[found.answered])
+        rows = found.all_rows
+        sizes = np.array([0.0 if row is None else self.files.largest(row) for row in rows])
+        largest, usual = int(sizes.argmax()), np.median(sizes[[row is not None for row in rows]])
         return FederationError(
             f"the model is not finite any more after round {t + 1}, with learning_rate "
             f"{self.settings.learning_rate:g} and answers of up to {sizes[largest]:.3g}, by "
@@ -228,16 +312,17 @@ class Rounds:
 class _Step:
     """What the server makes of a round's replies, when the strategy hands them on."""
 
-    def __init__(self, rounds: Rounds, state: TrainingState, asked: Asked) -> None:
-        self._rounds, self._state, self.asked = rounds, state, asked
+    def __init__(self, rounds: Rounds, state: TrainingState, asked: Asked, choice: Choice) -> None:
+        self._rounds, self._state, self.asked, self.choice = rounds, state, asked, choice
         self.model_before = state.model
         self.is_made = self.is_outdated = False
 
     def __call__(self, replies: Iterable[Heard]) -> tuple[NamedArrays, Numbers]:
         """Move the model along the estimate; the model, and the sites' metrics of training.
 
-        If nobody answers who was asked, the server is alone: the model stays as it is, whatever is
-        remembered, and nothing is learnt of any site.
+        If nobody answers who was asked, and nobody is there who is still at work, the server is
+        alone: the model stays as it is, whatever is remembered, and nothing is learnt of any site.
+        If the draw asks nobody, that is by design.
         """
         if self.is_made:
             raise FederationError("the answers of a round can be aggregated once")
@@ -245,24 +330,57 @@ class _Step:
         rounds, state = self._rounds, self._state
         self.found, self.is_outdated = rounds.taken(state, self.asked, replies)
         self.straggler_prob = straggler_prob(rounds.settings, rounds.commit, state.reliability)
-        if self.found.answered.any():
-            rounds.step(state, self.found, self.straggler_prob)
+        self.changes = rounds.changes(state, self.found)
+        nobody = not self.choice.asked.any() and not self.is_outdated
+        if self.found.answered.any() or nobody or OWES in self.found.outcomes:
+            missing = self.choice.missing_prob(self.straggler_prob)
+            rounds.step(state, self.found, missing)
+        else:
+            rounds.remember(state, self.found)
+        rounds.use_up(self.found)
         names = {place: member.site for place, member in enumerate(rounds.commit.members)}
         self.metrics = self.found.site_metrics(names)
         return state.model, self.metrics.pooled
 
 
-def _by_site(
-    commit: Commit, found: RoundAnswers, straggler_prob: FloatArray
-) -> tuple[SiteNote, ...]:
+def _by_site(commit: Commit, found: RoundAnswers, step: _Step) -> tuple[SiteNote, ...]:
     """What became of each site that is with the commit."""
-    return tuple(
-        SiteNote(
+    choice, changes, notes = step.choice, step.changes, []
+    for i in np.flatnonzero(commit.present).tolist():
+        note = SiteNote(
             commit.members[i].site,
             bool(found.answered[i]),
             found.outcomes[i],
-            float(straggler_prob[i]),
-            found.clipped.get(int(i), 1.0),
+            float(step.straggler_prob[i]),
+            found.clipped.get(i, 1.0),
+            bool(choice.asked[i]),
+            float(choice.probs[i]),
+            float(changes[i]) if np.isfinite(changes[i]) else None,
+            _rounded(found.seconds.get(i)),
         )
-        for i in np.flatnonzero(commit.present)
+        notes.append(with_late(note, found.late[i]) if i in found.late else note)
+    return tuple(notes)
+
+
+def with_late(note: SiteNote, late: LateAnswer) -> SiteNote:
+    """The note of a site whose answer to an earlier question came, too."""
+    return replace(
+        note,
+        seconds=_rounded(late.seconds),
+        asked_in=late.round,
+        late_by=_rounded(max(late.seconds - late.deadline, 0.0)),
+        late_counts=late.row is not None,
     )
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)
+
+
+def _arrivals(found: RoundAnswers, places: Sequence[int], in_round: int) -> Arrivals:
+    """What arrived of these sites: (n,) each."""
+    late = np.array([place in found.late and found.late[place].row is not None for place in places])
+    busy = np.array([place in found.owing for place in places])
+    asked_in = [found.late[place].round if place in found.late else in_round for place in places]
+    age = np.where(late, in_round - np.array(asked_in), 0)
+    return Arrivals(found.answered[list(places)], ~busy & ~late, late, age)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedcommons import bounds, checks
+from fedcommons.asking import Ask
 from fedcommons.coding import CODES
 from fedcommons.errors import ArgumentError
 from fedcommons.estimators import ESTIMATORS
@@ -19,6 +20,8 @@ from fedcommons.methods import Method
 from fedcommons.stragglers import StragglerModel
 
 DEFAULT_ESTIMATOR = "latest"  # the one that suits apps with local steps, and needs no p
+LATE = ("remember", "discard")  # what becomes of an answer that comes after its round
+WORKS = ("full", "fits")
 SCALES = ("none", "standard")
 
 
@@ -38,6 +41,11 @@ class Settings:
             (`fedcommons.bounds`); 0 for no bound.
         scale: "standard" brings the inputs of all sites to mean 0 and standard deviation 1, by
             what the sites tell of theirs before round 1; "none" leaves them as they are.
+        sites_per_round: how many sites a round asks, or which part of them; 0 for all.
+        ask_by: how they are chosen, as in `asking.Ask`.
+        least_sites: never fewer than so many, where not all are asked.
+        work: "full": sites answer from all that they hold, or from the batches that are asked for.
+            "fits": from the part that they get through before the deadline.
     """
 
     method: Method = field(default_factory=Method)
@@ -48,6 +56,10 @@ class Settings:
     seed: int = 0
     answer_bound: float = bounds.FACTOR
     scale: str = "none"
+    sites_per_round: int | float = 0
+    ask_by: str = "uniform"
+    least_sites: int = 1
+    work: str = "full"
 
     @classmethod
     def of(cls, **settings: Any) -> Settings:
@@ -81,11 +93,18 @@ class Settings:
             )
         if self.scale not in SCALES:
             raise ArgumentError(f"scale must be one of {', '.join(SCALES)}, got {self.scale!r}")
-        known_as = {  # in one form each: the name of a training goes by them
+        if self.work not in WORKS:
+            raise ArgumentError(f"work must be one of {', '.join(WORKS)}, got {self.work!r}")
+        if self.work == "fits":
+            self._check_fits()
+        known_as: dict[str, Any] = {  # in one form each: the name of a training goes by them
             "learning_rate": checks.positive("learning_rate", self.learning_rate),
             "decay": checks.positive("decay", self.decay),
             "seed": checks.integer("seed", self.seed, low=0),
         }
+        if ask := self.ask:
+            ask.check_goes_with(ESTIMATORS[estimator])
+            known_as |= {"sites_per_round": ask.size, "least_sites": ask.least}
         if self.answer_bound:
             bound = checks.real("answer_bound", self.answer_bound, low=0)
             if not bound > 1:
@@ -97,6 +116,38 @@ class Settings:
             p = checks.straggler_prob(self.straggler_prob, np.size(self.straggler_prob))
             one = np.ndim(self.straggler_prob) == 0
             object.__setattr__(self, "straggler_prob", float(p[0]) if one else tuple(p.tolist()))
+
+    def _check_fits(self) -> None:
+        method = self.method
+        if CODES[method.code].one_step:
+            raise ArgumentError(
+                f"work must be full with the code {method.code}, whose shares may be negative, "
+                'got "fits"'
+            )
+        if method.local_steps > 1 or method.batch_size:
+            raise ArgumentError(
+                'work must be full with local_steps above 1 or a batch_size, got "fits": it is one '
+                "step on what fits"
+            )
+
+    @property
+    def work_asked(self) -> str:
+        """The kind of `fedcommons.work` that sites are asked for; empty for all that they hold.
+
+        An estimator that is unbiased stays so if chunks are drawn and count in full. One that adds
+        up what is remembered has it renewed, a chunk at a time.
+        """
+        if self.work == "full":
+            return ""
+        return "sagachunk" if ESTIMATORS[self.method.estimator].unbiased else "chunk"
+
+    @property
+    def ask(self) -> Ask | None:
+        """Whom a round asks; None for all."""
+        size = self.sites_per_round
+        if size == 0 and not isinstance(size, bool):
+            return None
+        return Ask(size, self.ask_by, self.least_sites, named="sites_per_round")
 
     @property
     def listed(self) -> dict[str, Any]:
@@ -116,6 +167,10 @@ class Settings:
             "server_optimizer": method.server_optimizer,
             "answer_bound": float(self.answer_bound),
             "scale": self.scale,
+            "sites_per_round": self.sites_per_round,
+            "ask_by": self.ask_by,
+            "least_sites": self.least_sites,
+            "work": self.work,
         }
 
     def name(self, config: Mapping[str, Any]) -> str:
@@ -141,6 +196,27 @@ class Settings:
             del listed["answer_bound"]
         if listed["scale"] == "none":
             del listed["scale"]
+        if self.work == "full":
+            del listed["work"]
+        if self.ask is None:
+            for name in ("sites_per_round", "ask_by", "least_sites"):
+                del listed[name]
         with np.printoptions(threshold=sys.maxsize):  # a recorded trace is spelt out
             settings = ", ".join(f"{name}={value!r}" for name, value in listed.items())
         return f"(Settings({settings}), {sorted(config.items())!r})"
+
+
+def remembers_late(settings: Settings, late: str | None) -> bool:
+    """Whether late answers count: as it is said, or by default where the estimator remembers."""
+    estimator = ESTIMATORS[settings.method.estimator]
+    if late is None:
+        return estimator.remembers
+    if late not in LATE:
+        raise ArgumentError(f"late must be one of {', '.join(LATE)}, got {late!r}")
+    if late == "remember" and not estimator.remembers:
+        known = ", ".join(e.name for e in ESTIMATORS.values() if e.remembers)
+        raise ArgumentError(
+            f"late = 'remember' needs an estimator that remembers, such as {known}, got "
+            f"{estimator.name!r}"
+        )
+    return late == "remember"

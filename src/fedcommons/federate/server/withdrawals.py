@@ -8,7 +8,7 @@ withdrew everything; the operator names sites that left for good.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from fedcommons import shown
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.commits import Commit
-from fedcommons.federate.protocol.refusals import AnswerRefused, CommitUnknown
+from fedcommons.federate.protocol.refusals import AnswerRefused, CommitUnknown, SiteWithdrew
 from fedcommons.federate.protocol.withdrawals import Withdrawn
 from fedcommons.federate.server.asking import OpenQuestions
 from fedcommons.federate.server.federation import ServerFederation
@@ -80,28 +80,39 @@ class Dismissals:
 
 
 class Unasked:
-    """Hears what members withdraw that are quarantined: that is their right all the same.
+    """Hears what members withdraw that are not asked: that is their right all the same.
 
-    They are told of the commit and asked for nothing else, and nobody waits for what they reply.
+    They are quarantined, or a round asks others. They are told of the commit and asked for nothing
+    else, and nobody waits for what they reply.
     """
 
     def __init__(self, federation: ServerFederation, link: Link) -> None:
         self.federation = federation
         self.withdrawn: dict[int, Withdrawn] = {}  # by place, of this commit
+        self.left: set[int] = set()  # who withdrew everything
         self._sent = OpenQuestions(link, "train")
 
     def listen(
-        self, question: Callable[[int], Question], round_number: int, *, seconds: float
+        self,
+        question: Callable[[int], Question],
+        round_number: int,
+        others: Iterable[int] = (),
+        *,
+        seconds: float,
     ) -> None:
         """Note what came since, and ask those again who have replied; `question` is by place.
 
-        What is set aside anyway leaves with a commit in every tenth round: nobody trains on it.
+        `others` are asked beside those that are quarantined. What is set aside anyway leaves with a
+        commit in every tenth round: nobody trains on it.
         """
         commit, meeting = self.federation.commit, self.federation.meeting
-        places = [place for place in commit.quarantined if commit.present[place]]
-        node_of = {place: meeting.node(commit.members[place].identity) for place in places}
-        place_of = {node: place for place, node in node_of.items() if node is not None}
-        self.withdrawn = {}
+        node_of = {place: meeting.node(m.identity) for place, m in enumerate(commit.members)}
+        place_of = {
+            node: place
+            for place, node in node_of.items()
+            if node is not None and commit.present[place]
+        }
+        self.withdrawn, self.left = {}, set()
         for node, reply in self._sent.pull():
             place = place_of.get(node)
             if place is None:
@@ -109,6 +120,8 @@ class Unasked:
             identity, fields = commit.members[place].identity, reply.fields
             if reply.failure == CommitUnknown.__name__:
                 meeting.commits.pop(identity, None)
+            if reply.failure == SiteWithdrew.__name__:
+                self.left.add(place)
             if reply.sender != node or fields.get("digest") != commit.digest:
                 continue
             meeting.commits[identity] = commit
@@ -117,7 +130,9 @@ class Unasked:
             with contextlib.suppress(Exception):  # whatever a site sends, the round goes on
                 if (found := reported(fields, commit, place)) is not None:
                     self.withdrawn[place] = found
-        free = [node for node in place_of if node not in self._sent.waiting.values()]
+        wanted = {*commit.quarantined, *others}
+        busy = set(self._sent.waiting.values())
+        free = [node for node, place in place_of.items() if place in wanted and node not in busy]
         self._sent.push({node: question(place_of[node]) for node in free}, seconds=seconds)
 
 

@@ -13,13 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcommons.checks import IntArray
-from fedcommons.errors import StoreError
+from fedcommons.errors import FedcommonsError, StoreError
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.packing import SharedExamples
 from fedcommons.federate.protocol.receipts import Receipt
 from fedcommons.federate.protocol.records import LARGEST
 from fedcommons.federate.protocol.refusals import CommitRefused, CommitUnknown, Refusal
 from fedcommons.federate.protocol.withdrawals import Withdrawn
+from fedcommons.federate.site import chunk_memory
 from fedcommons.federate.site.decoded import decoded_commit, decoded_epoch
 from fedcommons.federate.site.exchange import Exchange
 from fedcommons.federate.site.following import (
@@ -82,6 +83,7 @@ class Site(Participant):
                 if me is not None:
                     check_deliveries(self.store, commit, me, current, proof or Proof())
             # Before this site's own data are checked: what others withdrew must go in any case.
+            self._forget_chunks(commit, me)
             withdrew = senders_who_withdrew(commit, current)
             self.store.apply(commit, me, withdrew | self._later_keys(withdrew, commit))
         self.store.give_up(commit.number, given_up, self._keys_of(commit.number, given_up))
@@ -89,6 +91,16 @@ class Site(Participant):
             raise CommitRefused("the site is no member any more")
         self.manifest_of(commit)
         return commit
+
+    def _forget_chunks(self, commit: Commit, me: int | None) -> None:
+        """Delete what is remembered of chunks, if the commit gives this site other examples."""
+        stays: str | None = None
+        if not (self.store.folder / chunk_memory.FOLDER).exists():
+            return
+        if me is not None:
+            with contextlib.suppress(FedcommonsError):  # the data changed: nothing of it stays
+                stays = chunk_memory.key_of(commit, me, self.holdings(commit))
+        chunk_memory.clear(self.store.folder, but=stays)
 
     def record_of(self, digest: bytes) -> bytes:
         """The record of the commit that the site is under, if this is its digest."""

@@ -17,7 +17,7 @@ from fedcommons.federate.server.best import Watch
 from fedcommons.federate.server.deadlines import Deadline
 from fedcommons.federate.server.evaluation import Evaluation
 from fedcommons.federate.server.federation import ServerFederation
-from fedcommons.federate.server.settings import Settings
+from fedcommons.federate.server.settings import Settings, remembers_late
 from fedcommons.federate.server.training import Training
 from fedcommons.federate.server.training_state import TrainingState
 from fedcommons.federate.transport.flower_arrays import model_of, record_of
@@ -31,9 +31,6 @@ EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 FIXED_KEYS = "records are named arrays, config and metrics, and sites weigh by num-examples"
 OVERRIDE = "override {} instead"
 REFUSED = {  # arguments of Flower's strategies, and what to do instead
-    "fraction_train": "who is asked is what p is about; stragglers = Bernoulli(p) rehearses "
-    "absences",
-    "min_train_nodes": "share waits for sites; who is missing afterwards is made up for",
     "min_evaluate_nodes": "those that answered are asked, fraction_evaluate of them",
     "min_available_nodes": "share waits for sites; who is missing afterwards is made up for",
     "weighted_by_key": FIXED_KEYS,
@@ -63,6 +60,9 @@ class CodedSum(Strategy):
         direction: str | None = None,
         patience: int | None = None,
         audit: bool = False,
+        late: str | None = None,
+        fraction_train: float | None = None,
+        min_train_nodes: int | None = None,
         **settings: Any,
     ) -> None:
         """`settings` are those of `Settings` and of `Method`.
@@ -77,12 +77,18 @@ class CodedSum(Strategy):
                 best model is kept.
             direction: "max" if more of it is better, "min" if less is.
             patience: training ends when so many measurements in a row were not better.
+            fraction_train, min_train_nodes: as in Flower, instead of sites_per_round and
+                least_sites: so many of the sites are asked in a round, or such a part of them.
             audit: before each run sites compare what they compute of the same examples, and those
                 that differ from most are quarantined.
+            late: "remember": a site that misses the deadline is not asked again before its answer
+                comes, and that counts then. "discard": it is given up. By default it is remembered
+                where the estimator remembers.
         """
         for name in settings:
             if name in REFUSED:
                 raise ArgumentError(f"{name} is none of CodedSum's arguments: {REFUSED[name]}")
+        settings |= sites_per_round(fraction_train, min_train_nodes, settings)
         self.federation = federation
         self.settings = Settings.of(**settings)
         self.config: Mapping[str, Any] = {}
@@ -90,6 +96,8 @@ class CodedSum(Strategy):
         self.evaluation = Evaluation(evaluate_every, fraction_evaluate)
         self.watch = Watch.of(watch, direction, patience)
         self.audit = checks.boolean("audit", audit)
+        self.late = late
+        remembers_late(self.settings, late)
         self._hooks: StrategyHooks | None = None
         Deadline(deadline)
 
@@ -142,7 +150,7 @@ class CodedSum(Strategy):
         method = self.settings.method
         logger.info(
             "CodedSum: estimator %s, code %s, learning rate %g, %d local steps of %s, server "
-            "optimizer %s, deadline %s",
+            "optimizer %s, deadline %s, %s",
             method.estimator,
             method.code,
             self.settings.learning_rate,
@@ -150,6 +158,7 @@ class CodedSum(Strategy):
             f"{method.batch_size} examples" if method.batch_size else "all examples",
             method.server_optimizer,
             self.deadline if self.deadline == "adaptive" else f"{self.deadline:g} s",
+            "all sites asked" if (ask := self.settings.ask) is None else f"{ask} asked in a round",
         )
 
     def start(
@@ -196,6 +205,7 @@ class CodedSum(Strategy):
             self.config,
             self.evaluation.with_config(evaluate_config or {}),
             self.watch,
+            self.late,
         )
         self._hooks = StrategyHooks(around, grid, models)
         link = FlowerLink(grid, self._hooks.configure)
@@ -218,6 +228,26 @@ class CodedSum(Strategy):
         if self._hooks is None or (grid is not None and grid is not self._hooks.grid):
             raise StrategyHooks.out_of_order(method)
         return self._hooks
+
+
+def sites_per_round(
+    fraction: float | None, least: int | None, settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The settings that Flower's fraction_train and min_train_nodes are; of all sites, none."""
+    if fraction is None and least is None:
+        return {}
+    if {"sites_per_round", "least_sites"} & set(settings):
+        raise ArgumentError(
+            "fraction_train and min_train_nodes must not be given beside sites_per_round and "
+            "least_sites, which say the same"
+        )
+    part = checks.real("fraction_train", 1.0 if fraction is None else fraction, low=0, high=1)
+    if part == 0:
+        raise ArgumentError("fraction_train must be above 0, got 0: nobody would train")
+    number = checks.integer("min_train_nodes", 1 if least is None else least, low=0)
+    if part == 1:
+        return {}
+    return {"sites_per_round": part, "least_sites": max(number, 1)}
 
 
 def _result(state: TrainingState) -> Result:

@@ -25,7 +25,8 @@ class WeightedExamples:
         x, y: inputs and labels, (n, ...) each.
         shares: (n,) this site's share of each example's gradient, b_ij.
         local_steps, batch_size: what the server asks for; 0 is a batch of all examples.
-        one_step: whether the code allows for one local step alone, as negative shares demand.
+        one_step: whether one local step alone is allowed, as negative shares demand, and work that
+            fits.
         rng: of the order in which examples are taken.
         at_least: how many examples an answer must go through.
         weight: (n,) what each example's loss counts in a mean over a batch; 1 on average.
@@ -64,8 +65,8 @@ class WeightedExamples:
     def check_steps(self, n_steps: int) -> None:
         if self.one_step and n_steps > 1:
             raise SeveralStepsRefused(
-                f"local steps must be 1 with this code, whose weights can be negative, "
-                f"got {n_steps}"
+                "local steps must be 1 with work that fits, and with a code whose weights can be "
+                f"negative, got {n_steps}"
             )
 
     def check_number(self, n_examples: int) -> None:

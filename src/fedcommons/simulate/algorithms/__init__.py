@@ -9,6 +9,8 @@ from fedcommons.simulate.algorithms.fedavg import fedavg
 from fedcommons.simulate.algorithms.fedprox import fedprox
 from fedcommons.simulate.algorithms.fractional_repetition import fractional_repetition
 from fedcommons.simulate.algorithms.hybrid import hybrid
+from fedcommons.simulate.algorithms.optimal_decoding import optimal_decoding
+from fedcommons.simulate.algorithms.presence_split import presence_split
 from fedcommons.simulate.algorithms.scaffold import scaffold
 from fedcommons.simulate.algorithms.shared_subset import shared_subset
 from fedcommons.simulate.algorithms.stochastic_gradient_coding import stochastic_gradient_coding
@@ -27,6 +29,8 @@ ALGORITHMS = Registry(
         fractional_repetition,
         cyclic_repetition,
         stochastic_gradient_coding,
+        presence_split,
+        optimal_decoding,
     ),
 )
 

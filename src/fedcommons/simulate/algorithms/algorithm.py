@@ -70,7 +70,11 @@ class Algorithm:
         estimators: whether the estimator and the code are the study's choice.
         uses: the fields of a curve that it alone has a use for, such as "mu".
         hold: setup -> loss weights, sparse, (N', M); a row past the N clients is the server.
-        weigh: (estimator, hold's weights, answered (T, N), p (N,)) -> weights of answers, (T, N').
+        weigh: (estimator, hold's weights, what arrived (T, N), p (N,) or (T, N)) -> weights of
+            answers, (T, N').
+        examples: (hold's weights, answered (T, N), p (N,)) -> what each example's gradient counts
+            in each round, (T, M), where what a client computes depends on who else is there; None
+            if it follows from the weights of answers.
         correction: what is added to every local gradient; None for nothing.
         next_state: (a client's state as the round ends, sum of its steps' gradients with their
             corrections, number of steps) -> its next state; None for no state. The server's state
@@ -84,8 +88,9 @@ class Algorithm:
     batches: bool
     estimators: bool
     hold: Callable[[Setup], csr_array]
-    weigh: Callable[[Estimator, csr_array, BoolArray, FloatArray], Weights]
+    weigh: Callable[[Estimator, csr_array, Arrivals, FloatArray], Weights]
     uses: tuple[str, ...] = ()
+    examples: Callable[[csr_array, BoolArray, FloatArray], FloatArray] | None = None
     correction: Callable[[Local], Float32] | None = None
     next_state: Callable[[Local, Float32, int], Float32] | None = None
 
@@ -110,21 +115,17 @@ def _ones(rows: IntArray, columns: IntArray, setup: Setup) -> csr_array:
     return csr_array((np.ones(len(rows)), (rows, columns)), shape=shape)
 
 
-def estimated(
-    estimator: Estimator, _held: csr_array, answered: BoolArray, p: FloatArray
-) -> Weights:
+def estimated(estimator: Estimator, _held: csr_array, arrivals: Arrivals, p: FloatArray) -> Weights:
     """The weights of the study's estimator."""
-    return estimator.weigh(Arrivals.now_or_never(answered), p)
+    return estimator.weigh(arrivals, p)
 
 
-def averaged(
-    _estimator: Estimator, held: csr_array, answered: BoolArray, _p: FloatArray
-) -> Weights:
+def averaged(_estimator: Estimator, held: csr_array, arrivals: Arrivals, _p: FloatArray) -> Weights:
     """The mean of those who answered by their number of examples; without any the model stays.
 
     The model moves by -eta sum_S n_i G_i / sum_S n_i, with G_i the sum of a client's steps.
     """
-    sizes = np.diff(held.indptr)
+    answered, sizes = arrivals.on_time, np.diff(held.indptr)
     present = (answered @ sizes)[..., None]
     fresh = answered * (held.shape[1] / np.maximum(present, 1))
     return Weights(fresh, np.zeros(answered.shape))

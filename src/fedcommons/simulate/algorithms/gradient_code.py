@@ -15,7 +15,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from fedcommons.checks import BoolArray, FloatArray
-from fedcommons.estimators import Estimator, Weights
+from fedcommons.estimators import Arrivals, Estimator, Weights
 from fedcommons.simulate.algorithms.algorithm import Algorithm, Setup
 
 SAME = 1e-6  # how far a B_S may be from 1 and count as exact
@@ -44,8 +44,9 @@ def exact_code(
     )
 
 
-def _weigh(_estimator: Estimator, held: csr_array, answered: BoolArray, _p: FloatArray) -> Weights:
+def _weigh(_estimator: Estimator, held: csr_array, arrivals: Arrivals, _p: FloatArray) -> Weights:
     """The decoding of each round: examples with the same column of weights are of one block."""
+    answered = arrivals.on_time
     mark = np.random.default_rng(0).normal(size=held.shape[0]) @ held  # equal for equal columns
     _, one_of_each = np.unique(mark, return_index=True)
     columns = np.unique(held[:, one_of_each].toarray(), axis=1)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
-from fedcommons.checks import BoolArray, FloatArray
-from fedcommons.estimators import Estimator, Weights
+from fedcommons.checks import FloatArray
+from fedcommons.estimators import Arrivals, Estimator, Weights
 from fedcommons.simulate.algorithms.algorithm import Algorithm, Setup, averaged, own_examples
 
 
@@ -15,9 +15,11 @@ def _with_server(setup: Setup) -> csr_array:
     return csr_array(vstack([own_examples(setup), csr_array(setup.shareable[None] * 1.0)]))
 
 
-def _weigh(estimator: Estimator, held: csr_array, answered: BoolArray, p: FloatArray) -> Weights:
+def _weigh(estimator: Estimator, held: csr_array, arrivals: Arrivals, p: FloatArray) -> Weights:
+    answered = arrivals.on_time
     server = np.ones((*answered.shape[:-1], 1), np.bool_)
-    return averaged(estimator, held, np.concatenate([answered, server], axis=-1), p)
+    with_server = np.concatenate([answered, server], axis=-1)
+    return averaged(estimator, held, Arrivals.now_or_never(with_server), p)
 
 
 hybrid = Algorithm(

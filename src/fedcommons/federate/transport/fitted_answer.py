@@ -1,0 +1,101 @@
+"""A site's answer from the part of its examples that fits into the time that it is given.
+
+The answer stands for all that it holds: h + scale (g - r), with g the gradient of a chunk now, r
+what is remembered of it and h the sum over all chunks (`fedcommons.work`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedcommons import work
+from fedcommons.federate.protocol.commits import Commit
+from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays
+from fedcommons.federate.protocol.refusals import FitsRefused
+from fedcommons.federate.site import chunk_memory, questions
+from fedcommons.federate.site.chunk_memory import ChunkMemory
+from fedcommons.federate.site.site import Site
+from fedcommons.federate.transport import coded_answer
+from fedcommons.federate.transport.coded_answer import Train
+from fedcommons.federate.transport.weighted_examples import WeightedExamples
+
+clock: Callable[[], float] = time.perf_counter
+
+
+@dataclass(frozen=True, slots=True)
+class FittedAnswer:
+    """The answer, and how many chunks there are."""
+
+    answer: NamedArrays
+    n_chunks: int
+
+
+def answer(
+    site: Site,
+    commit: Commit,
+    request: Mapping[str, Any],
+    model: NamedArrays,
+    examples: WeightedExamples,
+    train: Train,
+) -> FittedAnswer:
+    """The answer to a question that says how long the site has ("seconds") and in which training.
+
+    In round 0, the warm start, every chunk is worked on, however long that takes.
+    """
+    if examples.one_step or examples.local_steps > 1 or examples.batch_size:
+        raise FitsRefused("work = fits goes with one step on all examples and plain shares alone")
+    doing, seconds = work.parse(str(request["work"])), float(request["seconds"])
+    if not doing.in_chunks or not seconds > 0:
+        raise FitsRefused(f"there is no work of the kind {doing.kind} in {seconds:g} s")
+    schema, held, least = ModelSchema.of(model), site.holdings(commit), site.policy.min_examples
+    key, n_own = chunk_memory.key_of(commit, site.place(commit), held), len(held.own)
+    memory = ChunkMemory(
+        *(site.store.folder, str(request["training"]), key),
+        *(len(examples), schema.n_params, schema.precision),
+    )
+    memory.cut(seconds, n_own, least)
+    if int(request["round"]) == 0:
+        if memory.notes.pace is None:
+            _work_on(site, memory, 0, n_own, model, schema, examples, train)
+            memory.cut(seconds, n_own, least)
+        for chunk in range(memory.notes.number):
+            _work_on(site, memory, chunk, n_own, model, schema, examples, train)
+        return FittedAnswer(schema.model(memory.sum(), model), memory.notes.number)
+    n, chunk = memory.notes.number, memory.notes.turn
+    if doing.kind == "sagachunk" and examples.rng is not None:
+        chunk = int(examples.rng.integers(n))
+    before, h = memory.last(chunk).astype(np.float64), memory.sum()
+    now = _work_on(site, memory, chunk, n_own, model, schema, examples, train)
+    scale = doing.scale(len(examples), len(memory.places(chunk)), n)
+    return FittedAnswer(schema.model(h + scale * (now - before), model), n)
+
+
+def _work_on(
+    site: Site,
+    memory: ChunkMemory,
+    chunk: int,
+    n_own: int,
+    model: NamedArrays,
+    schema: ModelSchema,
+    examples: WeightedExamples,
+    train: Train,
+) -> npt.NDArray[Any]:
+    """The gradient of a chunk, which is remembered as it is rounded: (P,)."""
+    places = memory.places(chunk)
+    shares = examples.shares[places]
+    questions.check_examples(site.policy, shares, int((places < n_own).sum()))
+    part = replace(
+        examples, x=examples.x[places], y=examples.y[places], shares=shares, one_step=True
+    )
+    start = clock()
+    found = coded_answer.answer(model, part, train)
+    took = clock() - start
+    gradient = np.asarray(schema.vector(found), memory.dtype)
+    memory.remember(chunk, gradient, took)
+    return gradient.astype(np.float64)

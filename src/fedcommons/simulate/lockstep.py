@@ -1,0 +1,387 @@
+"""Curve runs of one kind, trained side by side: every step is a tick of each one's own schedule.
+
+Where the step is one weighted sum of gradients it is computed as one, over the run's examples;
+elsewhere clients' answers are formed. An answer is computed when it is asked, in that tick's model;
+if it comes late it is kept until then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import block_diag, csr_array
+
+from fedcommons.batches import batches
+from fedcommons.checks import BoolArray, FloatArray, IntArray
+from fedcommons.estimators import ESTIMATORS, combined
+from fedcommons.optimizers import OPTIMIZERS, Constants, State
+from fedcommons.simulate import local_steps
+from fedcommons.simulate.algorithms import Local
+from fedcommons.simulate.chunk_memory import ChunkMemory
+from fedcommons.simulate.curve_runs import BATCHES, CHUNKS, Block, CurveRun, kind_of
+from fedcommons.simulate.local_steps import HeldExamples
+from fedcommons.simulate.models import OnExamples
+
+Float32 = npt.NDArray[np.float32]
+
+
+CONSTANTS = ("momentum", "second_momentum", "adaptivity")
+
+
+class Lockstep:
+    """The ticks of curve runs of one kind, those with the most ticks first."""
+
+    def __init__(self, group: Sequence[CurveRun], block: Block, model: OnExamples) -> None:
+        self.group, self.block, self.model = group, block, model
+        self.runs = np.array([curve_run.run for curve_run in group])
+        curves = [curve_run.curve for curve_run in group]
+        self.rate = np.array([c.learning_rate for c in curves])
+        self.decay = np.array([c.decay for c in curves])
+        self.server_rate = np.array([c.server_rate for c in curves])
+        self.mu = np.array([c.mu for c in curves], np.float32)
+        kind, _, self.n_steps, batch_size, self.remembers, self.n_rows, name, combines, parts = (
+            kind_of(group[0])
+        )
+        self.parts = parts
+        self.lengths = [len(curve_run.timeline.ticks) for curve_run in group]
+        self.chunks: list[ChunkMemory] = []
+        self.pending = self.anchors = np.zeros((0, 0, 0), np.float32)
+        self.combines = ESTIMATORS[combines] if combines else None
+        self.batch_size = batch_size or None
+        self.optimizer = OPTIMIZERS[name]
+        self.moments: State = ()
+        self.constants = Constants(
+            *(
+                np.array([getattr(c, field) for c in curves], np.float32)[:, None]
+                for field in ("server_momentum", "second_momentum", "adaptivity")
+            )
+        )
+        self.procedure = curves[0].procedure
+        self.step = self._one_sum if kind == "sum" else self._by_clients
+        if kind == "sum":
+            self._stack_held()
+        self.memory = self.own = self.common = np.zeros((0, 0, 0), np.float32)
+
+    def rounds(self, params: Float32, moments: FloatArray, finite: BoolArray) -> Iterator[Float32]:
+        """The models before the first tick and after each of those that go on, (E', P).
+
+        |g^|^2 goes to `moments`, (E, T), whether the models are finite to `finite`, (E, T + 1).
+        """
+        finite[:, 0] = np.isfinite(params).all(axis=1)
+        yield params
+        for t in range(moments.shape[1]):
+            params = params[: self._go_on(t)]
+            n = len(params)
+            estimate, step = self._estimate(t, params)
+            back = self._back(t, params)
+            params = params - step[:, None] * self._direction(estimate)
+            if back is not None:
+                params = params - back
+            moments[:n, t] = self.model.norms2(estimate, self.runs)
+            finite[:n, t + 1] = np.isfinite(params).all(axis=1)
+            ends = [length == t + 1 for length in self.lengths]
+            if any(ends):
+                finite[:n, t + 1] &= self._can_go_on(params) | ~np.array(ends)
+            yield params
+
+    def _go_on(self, t: int) -> int:
+        """Leave out those without a tick of this number; how many go on."""
+        n = sum(length > t for length in self.lengths)
+        if n == len(self.group):
+            return n
+        self.group, self.lengths, self.runs = self.group[:n], self.lengths[:n], self.runs[:n]
+        for name in ("rate", "decay", "server_rate", "mu", "memory", "own", "common", "pending",
+                     "anchors", "chunks"):  # fmt: skip
+            setattr(self, name, getattr(self, name)[:n])
+        self.moments = tuple(moment[:n] for moment in self.moments)
+        self.constants = Constants(
+            *(np.asarray(getattr(self.constants, field))[:n] for field in CONSTANTS)
+        )
+        if self.step == self._one_sum:
+            self._stack_held()
+        return n
+
+    def _can_go_on(self, params: Float32) -> BoolArray:
+        """Whether the full gradient is finite, (E,): a lost model may have finite parameters.
+
+        Nothing else is made of it: of a loss that is no sum it is not what is trained on. Of every
+        model but the last, the next round's estimate says so.
+        """
+        ones = np.ones((len(params), self.block.n_examples), np.float32)
+        full = self.model.gradients(params, self.runs, None, ones)
+        return np.isfinite(self.model.norms2(full, self.runs))
+
+    def _estimate(self, t: int, params: Float32) -> tuple[Float32, Float32]:
+        """The estimate of the full gradient, (E, P), and the size of the step, (E,)."""
+        rates = (self.rate * self.decay ** self._passed(t)).astype(np.float32)
+        step = (rates * self.server_rate / self.block.n_examples).astype(np.float32)
+        return self.step(t, params, rates), step
+
+    def _passed(self, t: int) -> FloatArray | float:
+        """How many rounds, or seconds under a clock, have passed as a tick begins: (E,)."""
+        begins = np.array([e.timeline.ticks.begins[t] for e in self.group])
+        return float(begins[0]) if (begins == begins[0]).all() else begins
+
+    def _direction(self, estimate: Float32) -> Float32:
+        """M times what the server's optimizer makes of the mean gradient: (E, P)."""
+        if not self.moments:
+            self.moments = self.optimizer.start(estimate.shape, estimate.dtype)
+        M = self.block.n_examples
+        found, self.moments = self.optimizer.direction(self.moments, estimate, M, self.constants)
+        return np.asarray(found, np.float32)
+
+    def _one_sum(self, t: int, params: Float32, _rates: Float32) -> Float32:
+        """sum_j (sum_i u_i b_ij) g_j in one pass over each run's examples."""
+        if self.parts == BATCHES:
+            return self.model.gradients(params, self.runs, *self._drawn(t))
+        return self.model.gradients(params, self.runs, None, self.weights(t))
+
+    def weights(self, t: int) -> Float32:
+        """What each example's gradient counts in a round: (E, M)."""
+        if self.batch_size:
+            return np.stack([self._batch_weights(e, t) for e in self.group])
+        fresh = np.concatenate([e.fresh[t] for e in self.group])
+        weights = (self.held @ fresh).astype(np.float32).reshape(len(self.group), -1)
+        for place, e in enumerate(self.group):
+            if e.of_examples is not None:
+                weights[place] = e.of_examples[t]
+        return weights
+
+    def _drawn(self, t: int) -> tuple[IntArray, Float32]:
+        """The examples of all batches of a tick, (E, H), and what each one's gradient counts."""
+        drawn = []
+        for e in self.group:
+            parts = [
+                (e.part(t, i, self._batch(e, t, i)), i) for i in np.flatnonzero(e.fresh[t]).tolist()
+            ]
+            scale = [e.fresh[t, i] * e.counts[i] / max(1, len(part.examples)) for part, i in parts]
+            weight = [
+                part.weight * np.float32(s) for (part, _), s in zip(parts, scale, strict=True)
+            ]
+            nothing = [np.zeros(0, np.int64)]
+            places = np.concatenate([part.examples for part, _ in parts] or nothing)
+            drawn.append(HeldExamples(places, np.concatenate(weight or nothing)))
+        return local_steps.padded(drawn)
+
+    def _batch(self, e: CurveRun, t: int, client: int) -> IntArray | None:
+        """The places of a client's batch among what it holds, where a clock asks for batches."""
+        if self.parts != BATCHES:
+            return None
+        n, rng = int(e.counts[client]), self.block.batches(e, t, client)
+        return next(batches(n, e.batch_size(client), 1, rng=rng))
+
+    def _stack_held(self) -> None:
+        self.held = block_diag([e.held.T for e in self.group], format="csr")  # (E M, sum of N')
+
+    def _batch_weights(self, curve_run: CurveRun, t: int) -> Float32:
+        """What each example's gradient counts, with a batch of every client: (M,)."""
+        weight = np.zeros(self.block.n_examples, np.float32)
+        for i in np.flatnonzero(curve_run.fresh[t]):
+            held = curve_run.holds(int(i))
+            n = len(held.examples)
+            if not n:
+                continue
+            rng = self.block.batches(curve_run, t, int(i))
+            chosen = next(batches(n, self.batch_size, 1, rng=rng))
+            scale = np.float32(curve_run.fresh[t, i] * n / len(chosen))
+            weight[held.examples[chosen]] += scale * held.weight[chosen]
+        return weight
+
+    def _by_clients(self, t: int, params: Float32, rates: Float32) -> Float32:
+        E, P = params.shape
+        if t == 0:
+            self._begin(params, rates)
+        members = [(e, int(i)) for e in range(E) for i in np.flatnonzero(self.group[e].computed[t])]
+        at = np.array(members, np.int64).reshape(-1, 2)
+        estimate = np.zeros((E, P), np.float32)
+        if self.remembers:
+            v = np.stack([e.remembered[t] for e in self.group]).astype(np.float32)
+            estimate += np.einsum("en,enp->ep", v, self.memory)
+        late = self._arriving(t)
+        if len(late):
+            self._add_late(t, late, estimate)
+        new_common = self.common.copy()
+        apart: list[dict[int, Float32]] = [{} for _ in range(E)]  # where answers are not summed
+        for where, total in self._totals(t, at, params, rates):
+            e, i = at[where].T
+            sizes = self.sizes[e, i]
+            raw = total * self._counts(t, e, i)[:, None]
+            self._keep(t, e, i, raw)
+            answers = self._whole(t, e, i, raw)
+            u = np.array([self.group[a].fresh[t, b] for a, b in zip(e, i, strict=True)])
+            if self.combines is not None:
+                for a, b, answer in zip(e.tolist(), i.tolist(), answers, strict=True):
+                    apart[a][b] = answer
+            else:
+                estimate += _into(e, u, E) @ answers
+            if self.remembers:
+                self._remember(t, t, e, i, raw)
+            if self.procedure.next_state is not None:
+                local = self._local(params[e], params[e], e, i)
+                after = self.procedure.next_state(local, total, self.n_steps)
+                new_common += _into(e, sizes / self.block.n_examples, E) @ (after - self.own[e, i])
+                self.own[e, i] = after
+        self.common = new_common
+        if self.remembers:  # after the estimate
+            for a, b in late.tolist():
+                since = int(self.group[a].timeline.ticks.since[t, b])
+                one = np.array([a]), np.array([b])
+                self._remember(t, since, *one, self.pending[one])
+        if self.combines is not None:
+            estimate[:] = [self._combined(e, apart[e], P) for e in range(E)]
+        return estimate
+
+    def _arriving(self, t: int) -> IntArray:
+        """Whose answers to earlier questions come: (n, 2), curve runs and clients."""
+        found = [
+            (e, int(i)) for e, run in enumerate(self.group) for i in np.flatnonzero(run.arrives[t])
+        ]
+        return np.array(found, np.int64).reshape(-1, 2)
+
+    def _add_late(self, t: int, late: IntArray, estimate: Float32) -> None:
+        """sum_i w_i l_i of the answers that come late, where they have weights of their own."""
+        for a, b in late.tolist():
+            run = self.group[a]
+            if run.late is not None and run.late[t, b]:
+                one = np.array([a]), np.array([b])
+                since = int(run.timeline.ticks.since[t, b])
+                answer = self._whole(since, *one, self.pending[one])[0]
+                estimate[a] += np.float32(run.late[t, b]) * answer
+
+    def _back(self, t: int, params: Float32) -> Float32 | None:
+        """rate sum_i back_i (x - x_i), for the models x_i of late answers: (E, P)."""
+        if not any(run.back is not None for run in self.group):
+            return None
+        found = np.zeros_like(params)
+        for a, b in self._arriving(t).tolist():
+            run = self.group[a]
+            if run.back is not None:
+                by = np.float32(self.server_rate[a] * run.back[t, b])
+                found[a] += by * (params[a] - self.anchors[a, b])
+        for a, run in enumerate(self.group):
+            for b in np.flatnonzero(run.kept[t]) if run.back is not None else ():
+                if not len(self.anchors):
+                    self.anchors = np.zeros(
+                        (len(self.group), self.n_rows, params.shape[1]), np.float32
+                    )
+                self.anchors[a, b] = params[a]
+        return found
+
+    def _keep(self, t: int, e: IntArray, i: IntArray, raw: Float32) -> None:
+        """Until they come, answers that come late."""
+        kept = np.array([self.group[a].kept[t, b] for a, b in zip(e, i, strict=True)], np.bool_)
+        if not kept.any():
+            return
+        if not len(self.pending):
+            shape = (len(self.group), self.n_rows, raw.shape[1])
+            self.pending = np.zeros(shape, np.float32)
+        self.pending[e[kept], i[kept]] = raw[kept]
+
+    def _counts(self, t: int, e: IntArray, i: IntArray) -> Float32:
+        """How many times a mean over what clients work on their answers are: (n,)."""
+        if self.parts != CHUNKS:
+            return np.asarray(self.counts[e, i])
+        return np.array([self.chunks[a].size(t, b) for a, b in zip(e, i, strict=True)], np.float32)
+
+    def _whole(self, t: int, e: IntArray, i: IntArray, raw: Float32) -> Float32:
+        """Answers that stand for all that clients hold, of questions of a tick: (n, P)."""
+        if self.parts != CHUNKS:
+            return raw
+        parts = [
+            self.chunks[a].whole(t, b, part, self.memory[a, b])
+            for a, b, part in zip(e, i, raw, strict=True)
+        ]
+        return np.stack(parts) if parts else raw
+
+    def _combined(self, e: int, found: dict[int, Float32], n_params: int) -> FloatArray:
+        """What an estimator that is not linear makes of these clients' answers: (P,)."""
+        W = np.asarray(self.group[e].held.sum(axis=1), np.float64).ravel()
+        answers = np.zeros((len(W), n_params), np.float32)
+        for client, answer in found.items():
+            answers[client] = answer
+        assert self.combines is not None
+        return combined(self.combines, answers, np.isin(np.arange(len(W)), list(found)), W)
+
+    def _remember(self, t: int, asked: int, e: IntArray, i: IntArray, raw: Float32) -> None:
+        """What came in a tick, to questions of the tick `asked`."""
+        rate = np.array([self._move(a, t, b) for a, b in zip(e, i, strict=True)], np.float32)
+        if self.parts == CHUNKS:
+            for a, b, by, part in zip(e, i, rate, raw, strict=True):
+                if by:
+                    self.memory[a, b] += self.chunks[a].move(asked, b, part, by)
+            return
+        known = self.memory[e, i]
+        whole = (rate == 1)[:, None]
+        self.memory[e, i] = np.where(whole, raw, known + rate[:, None] * (raw - known))
+
+    def _move(self, e: int, t: int, client: int) -> float:
+        moves = self.group[e].moves
+        return 0.0 if moves is None else float(moves[t, client])
+
+    def _begin(self, params: Float32, rates: Float32) -> None:
+        E, P = params.shape
+        self.sizes = np.stack([np.diff(e.held.indptr) for e in self.group]).astype(np.float32)
+        self.counts = np.stack([e.counts for e in self.group]).astype(np.float32)
+        if self.procedure.next_state is not None:
+            self.own = np.zeros((E, self.n_rows, P), np.float32)
+            self.common = np.zeros((E, P), np.float32)
+        if self.remembers:
+            self.memory = np.zeros((E, self.n_rows, P), np.float32)
+            warm = [e for e in range(E) if self.group[e].curve.warm]
+            everybody = np.array([(e, i) for e in warm for i in range(self.n_rows)], np.int64)
+            if self.parts == CHUNKS:
+                self.chunks = [ChunkMemory(e, P) for e in self.group]
+                for e in warm:
+                    self.memory[e] = self.chunks[e].start(self.model, self.group[e], params[e])
+                return
+            for where, total in self._totals(
+                0, everybody.reshape(-1, 2), params, rates, whole=True
+            ):
+                e, i = everybody[where].T
+                self.memory[e, i] = total * self.counts[e, i][:, None]
+
+    def _totals(
+        self, t: int, at: IntArray, params: Float32, rates: Float32, *, whole: bool = False
+    ) -> Any:
+        """The sum of the gradients of each client's steps on what it works on, or on all."""
+        if whole:
+            clients = [self.group[e].trains_on(i) for e, i in at.tolist()]
+        else:
+            clients = [
+                self.group[e].part(t, i, self._batch(self.group[e], t, i)) for e, i in at.tolist()
+            ]
+        rngs = None
+        if self.batch_size:
+            rngs = [self.block.batches(self.group[e], t, int(i)) for e, i in at]
+        correction: Callable[[Float32, Float32, IntArray], Float32] | None = None
+        if (correct := self.procedure.correction) is not None:
+
+            def correction(now: Float32, start: Float32, which: IntArray) -> Float32:
+                return correct(self._local(now, start, *at[which].T))
+
+        return local_steps.totals(
+            self.model,
+            self.runs[at[:, 0]],
+            clients,
+            params[at[:, 0]],
+            rates[at[:, 0]],
+            n_steps=self.n_steps,
+            batch_size=self.batch_size,
+            rngs=rngs,
+            correction=correction,
+        )
+
+    def _local(self, params: Float32, start: Float32, e: IntArray, i: IntArray) -> Local:
+        stateful = self.procedure.next_state is not None
+        own = self.own[e, i] if stateful else start[:0]
+        common = self.common[e] if stateful else start[:0]
+        return Local(params, start, own, common, self.mu[e, None])
+
+
+def _into(group: IntArray, weight: FloatArray, n_groups: int) -> csr_array:
+    """The matrix that sums weighted rows by group."""
+    entries = (weight.astype(np.float32), (group, np.arange(len(group))))
+    return csr_array(entries, shape=(n_groups, len(group)))

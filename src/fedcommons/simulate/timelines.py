@@ -1,0 +1,235 @@
+"""What happens when in one curve of one run: its ticks, which depend on no model.
+
+A schedule follows from durations, absences and the policy alone, so that all ticks of a training
+are known before it begins. Without a clock they are rounds, by the curve's straggler model. Curves
+that are compared share durations by client and job and absences by time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fedcommons import deadlines, policies, schedule, work
+from fedcommons.checks import BoolArray, FloatArray, IntArray
+from fedcommons.delays import Delays
+from fedcommons.errors import StudyError
+from fedcommons.policies import Policy
+from fedcommons.reliability import Reliability
+from fedcommons.schedule import Clock, Ticks
+from fedcommons.simulate.curves import Curve
+from fedcommons.simulate.timing import Timing
+from fedcommons.streams import stream
+from fedcommons.work import Work
+
+LOOKS_APART = 1.01  # the test set is looked at when so many times as much time has passed
+CAP = 0.95  # of an estimated p, as in `Reliability`
+
+
+@dataclass(frozen=True, eq=False)  # without slots: jobs are counted once
+class Timeline:
+    """The ticks of a curve run, and what the server assumes.
+
+    Attributes:
+        ticks: T of them.
+        probs: p_i of every tick, (T, N), or the same for all, (N,).
+        chunks: of each client, the chunks of the places among what it holds; None if it does not
+            work in chunks.
+        chosen: (T, N) the chunk that each client works on if it is asked; None likewise.
+        sizes: (N,) how many of what it holds each client works on.
+        seconds: of the training; None without a clock.
+    """
+
+    ticks: Ticks
+    probs: FloatArray
+    sizes: IntArray
+    chunks: tuple[tuple[IntArray, ...], ...] | None = None
+    chosen: IntArray | None = None
+    seconds: float | None = None
+
+    @cached_property
+    def jobs(self) -> IntArray:
+        """The number of each client's job in each tick: (T, N)."""
+        return self.ticks.jobs
+
+    def looks(self) -> IntArray:
+        """After how many ticks the test set is looked at: (n,), ascending from 0.
+
+        After every one without a clock. With one, when at least 1 % more time has passed than at
+        the last look: a time is known to 1 %, however short the ticks are.
+        """
+        if self.seconds is None:
+            return np.arange(len(self.ticks) + 1)
+        found, last = [0], 0.0
+        for k, end in enumerate(self.ticks.ends.tolist(), start=1):
+            if end >= last * LOOKS_APART:
+                found.append(k)
+                last = end
+        return np.array(found)
+
+    def times(self, n_points: int) -> FloatArray:
+        """The times at which results are recorded: (n_points + 1,)."""
+        assert self.seconds is not None
+        return np.linspace(0, self.seconds, n_points + 1)
+
+    def ticks_by(self, times: FloatArray) -> IntArray:
+        """How many ticks have ended by each time: (n,)."""
+        return np.searchsorted(self.ticks.ends, times, side="right")
+
+    def last_looks(self, n_points: int, looks: IntArray) -> IntArray:
+        """Which look, of all, is the last one up to each of the recorded times: (n_points + 1,)."""
+        return np.searchsorted(looks, self.ticks_by(self.times(n_points)), side="right") - 1
+
+
+def of_rounds(answered: BoolArray, probs: FloatArray, held: IntArray) -> Timeline:
+    """Rounds in which who does not answer in time never does."""
+    return Timeline(Ticks.of_rounds(answered), probs, held)
+
+
+def of_clock(
+    curve: Curve,
+    timing: Timing,
+    held: IntArray,
+    classes: IntArray,
+    per_example: float,
+    *,
+    seed: int,
+    run: int,
+    sites: tuple[str, ...] = (),
+) -> Timeline:
+    """The ticks of a curve under a clock.
+
+    Args:
+        held: (N,) how many examples each client computes gradients of, copies too.
+        classes: (N,) of which most of a client's own examples are.
+        per_example: multiply-adds.
+    """
+    N, doing = len(held), work.parse(curve.work)
+    law = timing.law(N, per_example, seed=seed, run=run, sites=sites)
+    policy = policy_of(curve, law)
+    sizes = sizes_of(curve, law, held, per_example)
+    places = chunks_of(doing, held, sizes, seed=seed, run=run)
+    examples = held / np.array([len(one) for one in places]) if places else sizes
+    asks = held > 0  # who has nothing to work on is not asked
+    job = np.maximum(examples, 1) * per_example * curve.local_steps
+
+    def clock(law: Delays, number: int, purpose: str) -> Ticks:
+        absences = timing.absences(N, classes, seed=seed, run=number, sites=sites)
+        made = Clock(law, policy, job, absences=absences, weight=held.astype(np.float64))
+        if curve.warm and purpose == "training":
+            made.everybody(np.maximum(held, 1) * per_example)
+        return schedule.run(made, lambda _t: asks, seconds=timing.seconds)
+
+    ticks = clock(law, run, "training")
+    if curve.assumed_prob is not None:
+        probs = np.full(N, curve.assumed_prob)
+    elif curve.prob_from_law:
+        other = stream(seed, "law", run).integers(2**31).item()
+        again = timing.law(N, per_example, seed=other, run=run, sites=sites)
+        probs = missing_share(clock(again, other, "law"))
+    else:
+        probs = estimated_probs(ticks)
+    chosen = None
+    if places is not None:
+        numbers = np.array([len(one) for one in places])
+        chosen = _chosen(doing, ticks, numbers, seed=seed, run=run)
+    return Timeline(ticks, probs, sizes, places, chosen, timing.seconds)
+
+
+def policy_of(curve: Curve, law: Delays) -> Policy:
+    """Whom the server waits for; where the work fits the deadline, that is a number already."""
+    deadline = None
+    if curve.policy == "deadline":
+        fits = work.parse(curve.work).follows_speed
+        deadline = time_to_fit(curve, law) if fits else curve.deadline
+    return policies.parse(curve.policy, deadline, curve.late)
+
+
+def time_to_fit(curve: Curve, law: Delays) -> float:
+    """The seconds that work is cut to fit."""
+    if curve.deadline is not None:
+        return curve.deadline
+    return deadlines.for_fitting_work(law.links())
+
+
+def sizes_of(curve: Curve, law: Delays, held: IntArray, per_example: float) -> IntArray:
+    """How many of the examples that it holds each client works on when it is asked: (N,)."""
+    doing, fitting = work.parse(curve.work), None
+    if doing.follows_speed:
+        fitting = work.fitting(law, time_to_fit(curve, law), per_example, len(held))
+    return doing.sizes(held, fitting)
+
+
+def never_on_time(
+    curve: Curve, law: Delays, held: IntArray, per_example: float, names: Sequence[str]
+) -> str:
+    """What to say of a client that can never answer within the deadline; empty without any.
+
+    A deadline that is shorter than a client's link is refused, unless its answers count when they
+    are late.
+    """
+    policy, work_fits = policy_of(curve, law), work.parse(curve.work).follows_speed
+    T = time_to_fit(curve, law) if work_fits else policy.deadline
+    if T is None or (policy.late == "remember" and not work_fits):
+        return ""
+    links = law.least(np.zeros(len(held)))
+    if (too_far := (held > 0) & (links >= T)).any():
+        i = int(np.argmax(too_far))
+        raise StudyError(
+            f"deadline must be longer than what the link of {names[i]} takes, at least "
+            f"{links[i]:.3g} s, got {T:g}"
+        )
+    job = sizes_of(curve, law, held, per_example) * (per_example * curve.local_steps)
+    least = law.least(np.asarray(job, np.float64))
+    if policy.wait != "deadline" or not (never := (held > 0) & (least >= T)).any():
+        return ""
+    i = int(np.argmax(never))
+    return (
+        f"deadline = {T:g} leaves {names[i]} no chance to be on time: it needs at least "
+        f"{least[i]:.3g} s for what it is asked; a longer deadline, less work or late answers that "
+        "are remembered would help"
+    )
+
+
+def estimated_probs(ticks: Ticks) -> FloatArray:
+    """p_i before every tick, from the ticks before it in which i was asked: (T, N)."""
+    T, N = ticks.asked.shape
+    found, now = np.empty((T, N)), Reliability.start(N)
+    for t in range(T):
+        found[t] = now.straggler_prob
+        now = now.observe(ticks.on_time[t], ticks.asked[t])
+    return found
+
+
+def missing_share(ticks: Ticks) -> FloatArray:
+    """How often each client was late when it was asked: (N,)."""
+    asked, came = ticks.asked.sum(axis=0), ticks.on_time.sum(axis=0)
+    return np.asarray(np.minimum(CAP, 1 - came / np.maximum(asked, 1)) * (asked > 0))
+
+
+def chunks_of(
+    doing: Work, held: IntArray, sizes: IntArray, *, seed: int, run: int
+) -> tuple[tuple[IntArray, ...], ...] | None:
+    """The chunks of each client's places among what it holds, in a random order."""
+    if not doing.in_chunks:
+        return None
+    found = []
+    for i, n in enumerate(held.tolist()):
+        order = stream(seed, "chunks", run, i).permutation(n)
+        found.append(tuple(work.chunks(order, max(1, int(sizes[i])))))
+    return tuple(found)
+
+
+def _chosen(doing: Work, ticks: Ticks, numbers: IntArray, *, seed: int, run: int) -> IntArray:
+    """Which of its chunks a client works on in its k-th job: in turn, or at random: (T, N)."""
+    jobs = np.maximum(ticks.jobs, 0)
+    if doing.kind == "chunk":
+        return jobs % numbers
+    most = int(jobs.max(initial=0)) + 1
+    units = np.stack(
+        [stream(seed, "chunk of a job", run, i).random(most) for i in range(len(numbers))], axis=1
+    )
+    return np.asarray((units[jobs, np.arange(len(numbers))] * numbers).astype(np.int64))
