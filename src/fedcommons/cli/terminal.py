@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedcommons.cli import exit_codes, screen
-from fedcommons.figures.series import Z95
+from fedcommons.intervals import half_width
 from fedcommons.metrics import METRICS, Metric
 
 STYLES = {"holds": "green", "does not hold": "red", "undecided": "yellow"}
@@ -92,7 +92,8 @@ def print_lines(lines: Sequence[Mapping[str, Any]], main: Metric) -> None:
         lost = "diverged" if line["diverged"] == line["runs"] else "undefined"
         value = lost if reached is None else main.shown(reached)
         if line["sem"] is not None:
-            value += f" ± {main.shown(Z95 * line['sem'])}"
+            half = half_width(line["sem"], line["runs"] - line["diverged"])
+            value += f" ± {main.shown(float(half))}"
         figure, label = screen.words(line["figure"]), screen.words(line["label"])
         table.add_row(figure, f"{line['p']:g}", label, value)
     Console().print(table)
