@@ -42,6 +42,16 @@ class Series:
         return np.nan_to_num(self.columns[f"{name}_sem"] * Z95)
 
     @property
+    def times(self) -> FloatArray:
+        """What its numbers stand over: rounds, or seconds under a clock."""
+        return self.columns["seconds" if self.clocked else "round"].astype(np.float64)
+
+    @property
+    def clocked(self) -> bool:
+        """Whether it was trained under a clock."""
+        return "seconds" in self.columns
+
+    @property
     def runs(self) -> int:
         return int(self.columns["runs"][0])
 
