@@ -172,11 +172,12 @@ def settings_from(run_config: Mapping[str, Any]) -> dict[str, Any]:
 
     They are checked, and so is num-rounds: call this before `share`, so that a mistake is noticed
     before an exchange is made. A negative straggler-prob means that it is estimated, deadline = 0
-    that it is adaptive, rehearse-stragglers = p that sites are missing at random, and an empty
-    watch that no metric is watched.
+    that it is adaptive, rehearse-stragglers = p that sites are missing at random, an empty watch
+    that no metric is watched, and an empty late that late answers are remembered where the
+    estimator remembers.
     """
     from fedcommons.federate.server.evaluation import Evaluation
-    from fedcommons.federate.server.settings import Settings
+    from fedcommons.federate.server.settings import Settings, remembers_late
     from fedcommons.federate.transport.coded_sum import sites_per_round
 
     names = (
@@ -213,7 +214,10 @@ def settings_from(run_config: Mapping[str, Any]) -> dict[str, Any]:
     )
     trained = {name: value for name, value in found.items() if "evaluate" not in name}
     part, least = trained.pop("fraction_train", None), trained.pop("min_train_nodes", None)
-    Settings.of(**trained, **sites_per_round(part, least, trained))
+    settings = Settings.of(**trained, **sites_per_round(part, least, trained))
+    if run_config.get("late"):
+        found["late"] = run_config["late"]
+        remembers_late(settings, run_config["late"])
     found |= _watched(run_config)
     checks.integer("num-rounds", run_config.get("num-rounds", 0), low=0)
     if "deadline" in run_config:

@@ -406,3 +406,79 @@ def mean_estimate(answers: np.ndarray, p: np.ndarray) -> np.ndarray:
 def trace(*rounds: str) -> Trace:
     """Who answers in each round: trace("abd", "c")."""
     return Trace(np.array([[name in answering for name in "abcd"] for answering in rounds]))
+
+
+class ByTick(EmbeddedGrid):
+    """Replies come by tick: what site s was asked in tick t can be pulled from tick `due(s, t)` on.
+
+    `away` are the sites that are not connected now. A tick is a round of `train_by_tick`.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.tick, self.away = 1, ""
+        self.due: Callable[[str, int], int] = lambda _site, tick: tick
+        self.asked: list[tuple[int, str, str]] = []  # tick, site, task
+        self._due: dict[str, int] = {}
+
+    def _site(self, node: int) -> str:
+        return str(self.contexts[node].node_config["site"])
+
+    def get_node_ids(self) -> list[int]:
+        return [node for node in self.contexts if self._site(node) not in self.away]
+
+    def push_messages(self, messages: Any) -> Any:
+        sent = list(messages)
+        ids = list(super().push_messages(sent))
+        for message_id, message in zip(ids, sent, strict=True):
+            if message.metadata.message_type == "train":
+                site = self._site(message.metadata.dst_node_id)
+                task = str(message.content["fedcommons"].get("task", ""))
+                self.asked.append((self.tick, site, task))
+                if task == "answer":
+                    self._due[message_id] = self.due(site, self.tick)
+        return ids
+
+    def pull_messages(self, message_ids: Any) -> Any:
+        ids = list(message_ids)
+        node_of = {m.metadata.message_id: m.metadata.dst_node_id for m in self._pushed}
+        for one in ids:  # Flower takes an absent node's message back
+            if one in node_of and self._site(node_of[one]) in self.away:
+                raise AssertionError(f"{self._site(node_of[one])} is not connected, and looked at")
+        return super().pull_messages([one for one in ids if self._due.get(one, 0) <= self.tick])
+
+
+def train_by_tick(
+    federation: ServerFederation,
+    grid: ByTick,
+    num_rounds: int,
+    *,
+    before: Callable[[int], object] = lambda _tick: None,
+    **settings: Any,
+) -> tuple[list[np.ndarray], list[dict[str, Any]]]:
+    """The parameters before round 1 and after every round, and the rounds' records.
+
+    A round waits for nobody; `before` is called with the number of the round that comes next.
+    """
+    models: list[np.ndarray] = []
+    notes: list[dict[str, Any]] = []
+
+    def evaluate(_round: int, arrays: ArrayRecord) -> None:
+        models.append(arrays["beta"].numpy().copy())
+
+    def on_round(note: dict[str, Any]) -> None:
+        notes.append(note)
+        grid.tick = note["round"] + 1
+        before(grid.tick)
+
+    strategy = CodedSum(
+        federation, **{"learning_rate": 0.5, "estimator": "memory", "deadline": 1e-6, **settings}
+    )
+    before(grid.tick)
+    serving(
+        grid,
+        lambda: strategy.start(
+            grid, initial(), num_rounds, evaluate_fn=evaluate, on_round=on_round
+        ),
+    )
+    return models, notes

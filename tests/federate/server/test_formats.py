@@ -5,7 +5,8 @@ after two rounds of `SETTINGS`, a withdrawal of b's row 0 and a third round; and
 the same version reached after five rounds, in hexadecimal. `checkpoint-version-1.zip` is the same
 of the last version that had history and memory in the checkpoint itself, `checkpoint-version-2.zip`
 of the last one whose rounds had no metrics of sites, `checkpoint-version-3.zip` of the last one
-before there was a quarantine, and sizes of answers in the checkpoint.
+before there was a quarantine, and sizes of answers in the checkpoint, `checkpoint-version-4.zip` of
+the last one in which no answer was late.
 """
 
 import json
@@ -21,6 +22,7 @@ from fedcommons.federate.protocol import durable
 from fedcommons.federate.server import checkpoints, formats
 from fedcommons.federate.server.formats import CHECKPOINT, STATE_DIR, Format
 from fedcommons.federate.server.state import ServerState
+from fedcommons.federate.site import store_format
 from fedcommons.figures.federation import write_page
 from fedcommons.npz import write_npz
 from fedcommons.stragglers import Bernoulli
@@ -160,6 +162,21 @@ def test_a_state_dir_and_a_checkpoint_from_before_quarantine_are_gone_on_with(tm
     assert notes_of(path)["version"] == CHECKPOINT.version
     assert format_of(old.state_dir)["version"] == STATE_DIR.version
     assert checkpoints.read_checkpoint(path).sizes
+
+
+def test_a_checkpoint_and_stores_from_before_late_answers_are_gone_on_with(tmp_path):
+    """Checkpoint 4 -> 5, stores 4 -> 5."""
+    old = unpacked("checkpoint-version-4.zip", tmp_path)
+    (path,) = old.state_dir.glob("training-*/checkpoint.npz")
+    assert notes_of(path)["version"] == 4
+    model = old.run(5, **SETTINGS)
+    old.close()
+    np.testing.assert_allclose(model.ravel(), expected_after_5_rounds(old), rtol=1e-12)
+    assert notes_of(path)["version"] == CHECKPOINT.version
+    assert checkpoints.read_checkpoint(path).owed == {}
+    with old.store("a") as store:
+        assert store.database.version == store_format.VERSION
+        store.kept.keep("training", 1, {}, {})
 
 
 @pytest.mark.parametrize("side", ["before", "after"])

@@ -76,7 +76,8 @@ def test_the_estimate_in_blocks_is_the_estimate(tmp_path, monkeypatch, estimator
     if not estimator.remembers:
         state = old = None
     expected, remembered = estimators.estimate(estimator, state, answers, answered, p)
-    found, rows = estimation.estimate(estimator, files, new, old, p)
+    arrived = estimators.Arrivals.now_or_never(answered)
+    found, rows = estimation.estimate(estimator, files, new, old, arrived, p)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
     if estimator.remembers:
         np.testing.assert_array_equal(rows_of(files, rows), remembered.astype(np.float32))

@@ -48,6 +48,7 @@ def test_a_wrong_value_of_the_exchange_is_named(key, value, rule):
         ("straggler-prob", 1.0, r"straggler_prob must be in \[0, 1\), got 1"),
         ("rehearse-stragglers", -0.5, "rehearse-stragglers must be in"),
         ("deadline", "x", "deadline must be a real number"),
+        ("late", "forget", "late must be one of remember, discard, got 'forget'"),
         ("local-steps", 1.5, "local_steps must be an integer >= 1, got 1.5"),
     ],
 )

@@ -51,7 +51,7 @@ def bound(
     """
     if not factor or not found.norms:
         return
-    members, places = commit.members, sorted(found.norms)
+    members, places, rows = commit.members, sorted(found.norms), found.all_rows
     _, weights = held_by_each(commit.record)
     norms = np.array([found.norms.get(place, 0.0) for place in range(len(members))])
     sizes = bounds.per_unit(norms, weights)
@@ -60,11 +60,13 @@ def bound(
     after = bounds.Sizes(before).observe(sizes, np.isin(np.arange(len(members)), places))
     factors = after.factors(sizes, factor)
     for place in places:
-        by, row = float(factors[place]), found.rows[place]
+        by, row = float(factors[place]), rows[place]
         if row is not None and by < ABSURD:
-            found.rows[place], found.bad[place] = None, "absurd values"
+            found.bad[place] = "absurd values"
             found.refuse(place, members[place].site, "absurd values")
+            found.replace_row(place, None, "absurd values")
         elif row is not None and by < 1:
-            found.rows[place], found.clipped[place] = files.scaled(row, by), by
+            found.clipped[place] = by
+            found.replace_row(place, files.scaled(row, by))
         now = after.last[place]
         last[members[place].identity] = now[np.isfinite(now)].tolist()

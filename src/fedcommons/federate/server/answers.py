@@ -5,29 +5,31 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from fedcommons import shown
 from fedcommons.checks import BoolArray
 from fedcommons.federate.protocol import scale_fields
 from fedcommons.federate.protocol.commits import Commit
-from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays, digest_of
+from fedcommons.federate.protocol.model_schema import NamedArrays, digest_of
 from fedcommons.federate.protocol.refusals import AnswerRefused, CommitUnknown
-from fedcommons.federate.server import answer_sizes, asking, site_metrics, withdrawals
-from fedcommons.federate.server.advice import CHANGED
+from fedcommons.federate.server import asking, site_metrics, withdrawals
+from fedcommons.federate.server.answer_parts import Parts, n_chunks, parts_of
 from fedcommons.federate.server.asking import Asking, Heard
 from fedcommons.federate.server.coverage import Coverage
 from fedcommons.federate.server.deadlines import Deadline
 from fedcommons.federate.server.federation import ServerFederation
 from fedcommons.federate.server.joining import Newcomers
+from fedcommons.federate.server.late_answers import WITHDREW, LateAnswers
 from fedcommons.federate.server.link import NO_ANSWER, TOO_LATE, Link, Node, Question, Reply
+from fedcommons.federate.server.open_question import OWES, OpenQuestion
+from fedcommons.federate.server.owed import LASTING
 from fedcommons.federate.server.quarantine import QUARANTINED
-from fedcommons.federate.server.round_answers import RoundAnswers
+from fedcommons.federate.server.round_answers import NOT_ASKED, RoundAnswers
 from fedcommons.federate.server.training_folder import TrainingFolder
 from fedcommons.federate.server.withdrawals import Dismissals, Unasked
 from fedcommons.federate.server.witnesses import Witnesses
@@ -36,14 +38,12 @@ from fedcommons.scaling import Moments, Scale
 
 logger = shown.logger(__name__)
 
-Parts = list[npt.NDArray[Any]]
 FieldsOf = Callable[[int], Mapping[str, Any]]
 T = TypeVar("T")
 
 LARGEST_OWNER_SHARE = 1e6
-MOST_CHUNKS = 1 << 20
-NOT_ASKED, LEFT_OUT = "not asked", "left out by the strategy"
-WITHDREW = "withdrew examples"
+KEEP_AFTER = 0.5  # of the deadline: a site keeps what takes longer, since ways take time, too
+LEFT_OUT = "left out by the strategy"
 NOT_ITS_FAULT = {WITHDREW, "unknown sender"}
 
 
@@ -62,7 +62,7 @@ class Asked:
         asking: the questions that are out.
         place_of: where in the roster a node's site is.
         found: what came of it.
-        number: of the question.
+        open: what a node owes that does not answer in time.
     """
 
     round: int
@@ -71,7 +71,7 @@ class Asked:
     place_of: Mapping[Node, int]
     found: RoundAnswers
     question: Callable[..., Question]  # by place
-    number: int
+    open: dict[Node, OpenQuestion]
     told: set[Node] = field(default_factory=set)  # the whole commit, since they lack it
 
 
@@ -96,6 +96,7 @@ class AnswerCollector:
         self._dismissals = Dismissals(federation)
         self._unasked = Unasked(federation, link)
         self.newcomers = Newcomers(federation)
+        self.late: LateAnswers | None = None  # if late ones are remembered
         self.evaluates: dict[str, str] = {}  # whether a site would evaluate, as it says itself
 
     @property
@@ -103,8 +104,9 @@ class AnswerCollector:
         return self.federation.commit
 
     @property
-    def schema(self) -> ModelSchema:
-        return self.folder.schema
+    def training(self) -> str:
+        """The name of the training, which sites keep answers by."""
+        return self.folder.path.name
 
     def answers(self, asked: Asked, replies: Iterable[Heard] | None = None) -> RoundAnswers:
         """Every site's coded answer; each is put on the disk as it arrives.
@@ -119,14 +121,9 @@ class AnswerCollector:
                 found.taken_back[place] = taken_back
                 raise AnswerRefused(WITHDREW)
             coverage = _number(fields["coverage"], low=0, high=self.commit.n_examples)
-            if reply.answer is None:
-                raise AnswerRefused("malformed")
-            parts = self._parts(reply.answer)
-            if fields.get("answer-digest") != digest_of(reply.answer):
-                raise AnswerRefused(CHANGED)
-            found.norms[place] = answer_sizes.norm(parts)
+            parts, found.norms[place] = parts_of(reply, self.folder)
             if self.work:
-                found.chunks[place] = int(_number(fields.get("chunks", 1), low=1, high=MOST_CHUNKS))
+                found.chunks[place] = n_chunks(fields)
             self._coverage.note(place, coverage)
             self.federation.meeting.commits[self.commit.members[place].identity] = self.commit
             self._take_metrics(found, place, reply, coverage)
@@ -169,14 +166,6 @@ class AnswerCollector:
             found.metrics[place] = numbers
             if left_out:
                 found.metrics_left_out[place] = ", ".join(left_out)
-
-    def _parts(self, answer: NamedArrays) -> Parts:
-        """An answer's arrays as they are kept; refused if they are not of numbers that can be."""
-        with np.errstate(over="ignore"):
-            parts = [np.asarray(a, self.folder.answers.dtype) for a in self.schema.trained(answer)]
-        if not all(np.isfinite(part).all() for part in parts):
-            raise AnswerRefused("NaN or infinity")
-        return parts
 
     def owner_shares(self, model: NamedArrays) -> list[float]:
         """Each owner's best w at this model; an owner that is not there splits equally."""
@@ -234,11 +223,17 @@ class AnswerCollector:
         )
         for place in self.commit.quarantined:
             found.outcomes[place] = QUARANTINED
+        owed = self.late.owed if self.late and task == "answer" else None
+        if owed is not None:
+            owed.ask_for_kept(partial(self._for_kept, round_number))
+            found.owing = {place for place in places if members[place].identity in owed.open}
         place_of: dict[Node, int] = {}
         for place in places:
             node = meeting.node(members[place].identity)
             if node is None:
                 found.outcomes[place] = "not connected"
+            elif place in found.owing:
+                found.outcomes[place] = OWES
             else:
                 place_of[node] = place
         common: dict[str, Any] = {
@@ -250,21 +245,43 @@ class AnswerCollector:
             **scale_fields.of_scale(self.scale),
         }
         if self.work and task == "answer":
-            common |= {"work": self.work, "seconds": seconds, "training": self.folder.path.name}
+            common |= {"work": self.work, "seconds": seconds, "training": self.training}
+        if owed is not None:
+            common |= {"training": self.training, "keep-after": KEEP_AFTER * seconds}
         number = self.federation.state.questions.fresh()
         self._unasked.listen(
             partial(self._question, None, {**common, "task": "report"}, nothing_else, number),
             round_number,
-            () if others is None else np.flatnonzero(others).tolist(),
+            [
+                place
+                for place in ([] if others is None else np.flatnonzero(others).tolist())
+                if owed is None or members[place].identity not in owed.open
+            ],
             seconds=seconds,
         )
         common |= {"model-digest": digest_of(model), **self.newcomers.look()}
         question = partial(self._question, model, common, fields_of, number)
         questions = {node: question(place) for node, place in place_of.items()}
-        sent = Asking(self.link, "train", questions, seconds=seconds)
+        if owed is None:
+            sent = Asking(self.link, "train", questions, seconds=seconds)
+        else:
+            sent = Asking(
+                self.link,
+                "train",
+                questions,
+                seconds=seconds,
+                lasting=LASTING,
+                beside=self.late.look if self.late and owed.open else None,
+                for_others=bool(found.owing),
+            )
         for node in set(place_of) - sent.asked:  # the strategy chose others
             found.outcomes[place_of[node]] = NOT_ASKED
-        return Asked(round_number, seconds, sent, place_of, found, question, number)
+        order = self.commit.order
+        open_questions = {
+            node: OpenQuestion.asked_now(q.fields["question"], round_number, order, seconds)
+            for node, q in questions.items()
+        }
+        return Asked(round_number, seconds, sent, place_of, found, question, open_questions)
 
     def _hear(
         self,
@@ -280,7 +297,9 @@ class AnswerCollector:
             place = asked.place_of[node]
             if reply.failure == CommitUnknown.__name__ and node not in asked.told:
                 asked.told.add(node)
-                asked.asking.again(node, asked.question(place, whole=True))
+                again = asked.question(place, whole=True)
+                asked.open[node] = replace(asked.open[node], number=again.fields["question"])
+                asked.asking.again(node, again)
                 continue
             heard.add(node)
             if reply.failure is not None:
@@ -299,11 +318,14 @@ class AnswerCollector:
                 found.bad[place] = "malformed"
             if parts is not None:  # what fails now is the server's own disk
                 found.rows[place] = self.folder.answers.put(parts)
+                found.seconds[place] = took
         for node in sorted(asked.asking.asked - heard):
             if node in asked.asking.silent:
                 self._note_failure(found, node, asked.place_of[node], NO_ANSWER, asked.seconds)
             else:
                 found.outcomes[asked.place_of[node]] = LEFT_OUT
+        if asked.asking.lasts and self.late is not None:
+            self.late.owed.take_over(asked.asking, asked.open)
         return found
 
     def _note_failure(
@@ -357,6 +379,19 @@ class AnswerCollector:
             fields["receipt-path"] = self.federation.path_to_receipts(who)
         config = {**self.config, "server-round": common["round"]}
         return Question(fields, model=model, config=config, is_again=whole)
+
+    def _for_kept(self, round_number: int, identity: str, question: OpenQuestion) -> Question:
+        """What a site is asked for that has kept its answer to an open question, perhaps."""
+        common: dict[str, Any] = {
+            "given-up": self.federation.state.given_up,
+            "round": round_number,
+            "task": "kept",
+            "kept-question": question.number,
+            "training": self.training,
+        }
+        place = self.commit.index(identity)
+        number = self.federation.state.questions.fresh()
+        return self._question(None, common, nothing_else, number, place or 0)
 
     def _checked(self, reply: Reply, place: int, round_number: int) -> Mapping[str, Any]:
         """The fields of a reply to this question, from this site, under this commit."""

@@ -21,6 +21,7 @@ from fedcommons.errors import DataError, FedcommonsError, FederationError
 from fedcommons.federate.server import history
 from fedcommons.federate.server.answer_files import Row
 from fedcommons.federate.server.formats import CHECKPOINT, SavedTraining
+from fedcommons.federate.server.open_question import OpenQuestion
 from fedcommons.federate.server.round_notes import RoundNote
 from fedcommons.npz import unpack_npz, write_npz
 from fedcommons.reliability import Reliability
@@ -49,6 +50,7 @@ class Checkpoint:
         unfiled: remembered answers that are in no file yet, since an older version wrote them.
         moments: what the server optimizer keeps, (its number of moments, P).
         sizes: the sizes of each site's last answers per unit of share, by its identity.
+        owed: the question that a site has not answered yet, by its identity.
         missed, rounds, run: what is known of how often each site answers, (N,).
     """
 
@@ -67,6 +69,7 @@ class Checkpoint:
     memory: Mapping[str, Row] | None
     unfiled: Mapping[str, npt.NDArray[np.floating[Any]]] = field(default_factory=dict)
     sizes: Mapping[str, list[float]] = field(default_factory=dict)
+    owed: Mapping[str, OpenQuestion] = field(default_factory=dict)
     moments: FloatArray
     missed: IntArray
     rounds: IntArray
@@ -107,6 +110,7 @@ class Checkpoint:
             "history_bytes": self.history_bytes,
             "memory": rows,
             "sizes": dict(self.sizes),
+            "owed": {site: question.to_json() for site, question in self.owed.items()},
         }
         arrays: dict[str, npt.NDArray[Any]] = {
             "notes": np.frombuffer(json.dumps(notes).encode(), np.uint8),
@@ -164,6 +168,7 @@ class Checkpoint:
             memory=None if memory is None else _rows(memory),
             unfiled=saved.answers,
             sizes={str(i): [float(x) for x in last] for i, last in notes["sizes"].items()},
+            owed={str(i): OpenQuestion.from_json(one) for i, one in notes["owed"].items()},
             moments=arrays["moments"],
             missed=arrays["missed"],
             rounds=arrays["rounds"],

@@ -157,10 +157,24 @@ def _with_sizes(saved: SavedTraining) -> SavedTraining:
     return replace(saved, notes={**saved.notes, "sizes": {}})
 
 
+def _with_owed(saved: SavedTraining) -> SavedTraining:
+    """Checkpoint 4 -> 5: it has the questions that sites have not answered; none was open before.
+
+    Rounds may say how long answers took, and who was late.
+    """
+    return replace(saved, notes={**saved.notes, "owed": {}})
+
+
 STATE_DIR = Format(
     "state-dir", upgrades=(_with_a_number, _without_epochs, _with_a_chain, _with_quarantine)
 )
 CHECKPOINT = Format(
     "checkpoint",
-    upgrades=(_with_moments, _with_files_beside_it, _with_metrics_of_sites, _with_sizes),
+    upgrades=(
+        _with_moments,
+        _with_files_beside_it,
+        _with_metrics_of_sites,
+        _with_sizes,
+        _with_owed,
+    ),
 )

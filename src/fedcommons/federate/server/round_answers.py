@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -16,6 +16,26 @@ from fedcommons.federate.server.quarantine import QUARANTINED, Offence
 from fedcommons.federate.server.site_metrics import Numbers, SiteMetrics
 
 logger = shown.logger(__name__)
+
+NOT_ASKED = "not asked"
+
+
+@dataclass(frozen=True, slots=True)
+class LateAnswer:
+    """An answer to a question of an earlier round that came in this one.
+
+    Attributes:
+        round: in which it was asked.
+        seconds: how long it took; that round waited for `deadline` of them.
+        row: where it lies; None if it does not count.
+        why: it does not count, in a word or two.
+    """
+
+    round: int
+    seconds: float
+    deadline: float
+    row: Row | None
+    why: str = ""
 
 
 @dataclass(slots=True)
@@ -32,6 +52,9 @@ class RoundAnswers:
         offenders: who is to be quarantined at once.
         norms: the sizes of answers.
         clipped: what answers were multiplied by that were too large.
+        seconds: how long answers took.
+        owing: who was not asked, since it owes an answer to an earlier question.
+        late: the answers to earlier questions.
         chunks: how many chunks those have that answer from one of them.
     """
 
@@ -46,10 +69,31 @@ class RoundAnswers:
     norms: dict[int, float] = field(default_factory=dict)
     clipped: dict[int, float] = field(default_factory=dict)
     chunks: dict[int, int] = field(default_factory=dict)
+    seconds: dict[int, float] = field(default_factory=dict)
+    owing: set[int] = field(default_factory=set)
+    late: dict[int, LateAnswer] = field(default_factory=dict)
+
+    @classmethod
+    def nothing(cls, n_sites: int) -> RoundAnswers:
+        """Nobody was asked."""
+        return cls([None] * n_sites, [NOT_ASKED] * n_sites)
 
     @property
     def answered(self) -> BoolArray:
         return np.array([row is not None for row in self.rows], np.bool_)
+
+    @property
+    def all_rows(self) -> list[Row | None]:
+        """Where the answer lies that came of each site, in time or late."""
+        late = {place: answer.row for place, answer in self.late.items()}
+        return [row or late.get(place) for place, row in enumerate(self.rows)]
+
+    def replace_row(self, place: int, row: Row | None, why: str = "") -> None:
+        """Another row for the answer that came of a site; none if it may not count."""
+        if self.rows[place] is not None:
+            self.rows[place] = row
+        else:
+            self.late[place] = replace(self.late[place], row=row, why=why)
 
     def refuse(self, place: int, site: str, why: str) -> None:
         self.outcomes[place] = why
@@ -60,7 +104,7 @@ class RoundAnswers:
         outcomes = ["outdated" if what == "answered" else what for what in self.outcomes]
         for place in self.offenders:
             outcomes[place] = QUARANTINED
-        return RoundAnswers([None] * len(self.rows), outcomes)
+        return RoundAnswers([None] * len(self.rows), outcomes, owing=self.owing)
 
     def site_metrics(self, names: Mapping[int, str]) -> SiteMetrics:
         """The metrics of those whose answers count, by the sites' names."""

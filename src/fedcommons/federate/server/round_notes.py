@@ -8,6 +8,7 @@ from typing import Any
 
 from fedcommons import shown
 from fedcommons.federate.protocol.model_schema import NamedArrays
+from fedcommons.federate.server.open_question import OWES
 from fedcommons.federate.server.site_metrics import SiteMetrics
 
 logger = shown.logger(__name__)
@@ -25,11 +26,16 @@ class SiteNote:
     """What became of one site in a round, and the p that was used for it.
 
     Attributes:
+        answered: whether its answer to this round's question counts.
         clipped: what its answer was multiplied by, 1 if it was within the bound.
         asked: whether it was to be asked, connected or not.
         ask_prob: the probability of that.
         change: how far its answer is from what was remembered of it, or from 0; None if that was
             not looked at.
+        seconds: how long the answer took that came in this round, in time or late.
+        asked_in: the round whose question a late answer is to; None if none came.
+        late_by: the seconds by which it missed that round's deadline.
+        late_counts: whether it counts all the same.
     """
 
     site: str
@@ -40,6 +46,10 @@ class SiteNote:
     asked: bool = True
     ask_prob: float = 1.0
     change: float | None = None
+    seconds: float | None = None
+    asked_in: int | None = None
+    late_by: float | None = None
+    late_counts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +132,9 @@ def silent_rounds(note: RoundNote, before: int) -> int:
     outcomes = {site.outcome for site in note.sites}
     if outcomes & HEARD:
         return 0
-    return before + bool(outcomes - {"not asked", "quarantined"})
+    if any(site.late_counts for site in note.sites):
+        return 0
+    return before + bool(outcomes - {"not asked", "quarantined", OWES})
 
 
 def log_round(note: RoundNote, num_rounds: int) -> None:
@@ -135,19 +147,29 @@ def log_round(note: RoundNote, num_rounds: int) -> None:
     metrics += "".join(f"{spread}, " for spread in _spread(note.evaluation))
     clipped = [f"{s.site} (to {s.clipped:.2g} of it)" for s in note.sites if s.clipped < 1]
     missing = [f"{s.site} ({s.outcome})" for s in note.sites if s.asked and not s.answered]
+    late = [late_in_words(site) for site in note.sites if site.asked_in is not None]
     n, n_asked = len(note.sites), note.n_asked
     of = f"{n}" if n_asked == n else f"{n_asked} asked of {n}"
     logger.info(
-        "round %d/%d: %s%d of %s answered%s%s; p %s",
+        "round %d/%d: %s%d of %s answered%s%s%s%s; p %s",
         note.round,
         num_rounds,
         metrics,
         note.n_answered,
         of,
+        "" if note.seconds is None else f" in {note.seconds:.1f} s",
         f", not {', '.join(missing)}" if missing else "",
+        f", late {', '.join(late)}" if late else "",
         f", clipped {', '.join(clipped)}" if clipped else "",
         " ".join(f"{s.straggler_prob:.2f}" for s in note.sites),
     )
+
+
+def late_in_words(site: SiteNote) -> str:
+    """Whose late answer came, by how much it was late, and whether it counts."""
+    by = "" if site.late_by is None else f", {site.late_by:.1f} s late"
+    counts = "counts" if site.late_counts else "does not count"
+    return f"{site.site} (asked in round {site.asked_in}{by}: {counts})"
 
 
 def _spread(found: SiteMetrics) -> list[str]:

@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 from fedcommons import shown
-from fedcommons.checks import BoolArray, FloatArray, IntArray
+from fedcommons.checks import BoolArray, FloatArray
 from fedcommons.errors import FederationError
-from fedcommons.estimators import ESTIMATORS
+from fedcommons.estimators import ESTIMATORS, Arrivals
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.holders import held_by_each
 from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays
@@ -24,7 +24,8 @@ from fedcommons.federate.server.code_choice import straggler_prob
 from fedcommons.federate.server.federation import ServerFederation
 from fedcommons.federate.server.hooks import Hooks
 from fedcommons.federate.server.offences import Offences
-from fedcommons.federate.server.round_answers import RoundAnswers
+from fedcommons.federate.server.open_question import OWES
+from fedcommons.federate.server.round_answers import LateAnswer, RoundAnswers
 from fedcommons.federate.server.round_notes import RoundNote, SiteNote
 from fedcommons.federate.server.settings import Settings
 from fedcommons.federate.server.site_metrics import Numbers
@@ -73,6 +74,7 @@ class Rounds:
         What is remembered of those who are missing stays as it is, nothing at first.
         """
         found = self._answers(state, 0)
+        self.use_up(found)
         if not found.answered.any():
             raise FederationError(
                 "no answer counts with which memory would start warm: find out why, and give the "
@@ -116,7 +118,9 @@ class Rounds:
         commit, present = self.commit, np.array(self.commit.active)
         state.round = t + 1
         if found.answered.any() or not (there & choice.asked & present).any():
-            state.reliability = before.observe(found.answered | ~present, choice.asked | ~present)
+            busy = np.isin(np.arange(len(present)), sorted(found.owing | set(found.late)))
+            asked = choice.asked & present & ~busy
+            state.reliability = before.observe(found.answered & asked, asked)
         for i in np.flatnonzero(state.reliability.away & ~before.away & present):
             logger.warning(
                 "%s has been away for %d rounds: it counts as before when it is back; consider "
@@ -181,7 +185,12 @@ class Rounds:
         """The answers, as far as withdrawals and offences leave them; whether there were any."""
         found = self.collector.answers(asked, replies)
         bound = self.settings.answer_bound
+        late = self.collector.late
+        if late is not None:
+            late.gather(found, self.commit)
         answer_sizes.bound(self.commit, found, self.files, state.sizes, bound)
+        if late is not None:
+            late.note_bounded(found, self.commit)
         found.offenders |= self.offences.hear(self.commit, found, asked.round)
         is_new = withdrawals.commit_without(
             self.federation, found.taken_back, found.left, found.offenders
@@ -189,8 +198,51 @@ class Rounds:
         state.come_to(self.commit, self.federation.state)
         if is_new:
             found = found.outdated()
-            self.files.sweep((state.memory or {}).values())
+            not_used = [] if late is None else late.rows
+            self.files.sweep([*(state.memory or {}).values(), *not_used])
         return found, is_new
+
+    def use_up(self, found: RoundAnswers) -> None:
+        """What `found` has of late answers is not looked at again."""
+        if self.collector.late is not None:
+            self.collector.late.use_up(found, self.commit)
+
+    def end(self, state: TrainingState, note: RoundNote) -> RoundNote:
+        """Remember what came since the step, such as while sites evaluated; the note, with that."""
+        late, commit = self.collector.late, self.commit
+        if late is None or state.memory is None:
+            return note
+        late.look(self.collector.link.nodes())
+        found = RoundAnswers.nothing(len(commit.members))
+        late.gather(found, commit)
+        # What replies say of withdrawals is heard with the next round's answers.
+        found.late = {place: one for place, one in found.late.items() if one.row is not None}
+        answer_sizes.bound(commit, found, self.files, state.sizes, self.settings.answer_bound)
+        self.remember(state, found)
+        self.use_up(found)
+        by_site = {commit.members[place].site: one for place, one in found.late.items()}
+        sites = [
+            with_late(site, by_site[site.site]) if site.site in by_site else site
+            for site in note.sites
+        ]
+        return replace(note, sites=tuple(sites))
+
+    def remember(self, state: TrainingState, found: RoundAnswers) -> None:
+        """Have late answers in the memory, without a step."""
+        places = [place for place, late in found.late.items() if late.row is not None]
+        if state.memory is None or not places:
+            return
+        members = self.commit.members
+        rows = estimation.remember(
+            self.estimator,
+            self.files,
+            [found.late[place].row for place in places],
+            [state.memory.get(members[place].identity) for place in places],
+            _arrivals(found, places, state.round),
+            self._rates(found, places),
+        )
+        pairs = zip(places, rows, strict=True)
+        state.memory |= {members[place].identity: row for place, row in pairs if row is not None}
 
     def _remembered(self, rows: Sequence[Row | None]) -> dict[str, Row]:
         """By the site's identity, of rows in the order of the roster."""
@@ -212,15 +264,17 @@ class Rounds:
         memory = None
         if state.memory is not None:
             memory = [state.memory.get(members[place].identity) for place in here]
+        rows = found.all_rows
         with np.errstate(over="ignore", invalid="ignore"):  # noticed below
             estimate, memory = estimation.estimate(
                 self.estimator,
                 self.files,
-                [found.rows[place] for place in here],
+                [rows[place] for place in here],
                 memory,
+                _arrivals(found, here.tolist(), t + 1),
                 p[here],
                 held_by_each(self.commit.record)[1][here] if self.estimator.combine else None,
-                self._rates(found, here),
+                self._rates(found, here.tolist()),
             )
         M = self.commit.n_examples
         step = self.settings.learning_rate * self.settings.decay**t / M
@@ -234,18 +288,19 @@ class Rounds:
             raise self._not_finite(found, t)
         state.model, state.moments = model, moments
         if state.memory is not None and memory is not None:
-            rows = dict(zip(here.tolist(), memory, strict=True))
-            state.memory |= self._remembered([rows.get(i) for i in range(len(members))])
+            by_place = dict(zip(here.tolist(), memory, strict=True))
+            state.memory |= self._remembered([by_place.get(i) for i in range(len(members))])
 
-    def _rates(self, found: RoundAnswers, here: IntArray) -> FloatArray | None:
+    def _rates(self, found: RoundAnswers, places: Sequence[int]) -> FloatArray | None:
         """How far what is remembered moves, where a chunk counts for as many as there are."""
         if self.settings.work_asked != "sagachunk" or not self.estimator.remembers:
             return None
-        return np.array([1 / found.chunks.get(place, 1) for place in here.tolist()])
+        return np.array([1 / found.chunks.get(place, 1) for place in places])
 
     def _not_finite(self, found: RoundAnswers, t: int) -> FederationError:
-        sizes = np.array([0.0 if row is None else self.files.largest(row) for row in found.rows])
-        largest, usual = int(sizes.argmax()), np.median(sizes[found.answered])
+        rows = found.all_rows
+        sizes = np.array([0.0 if row is None else self.files.largest(row) for row in rows])
+        largest, usual = int(sizes.argmax()), np.median(sizes[[row is not None for row in rows]])
         return FederationError(
             f"the model is not finite any more after round {t + 1}, with learning_rate "
             f"{self.settings.learning_rate:g} and answers of up to {sizes[largest]:.3g}, by "
@@ -265,8 +320,9 @@ class _Step:
     def __call__(self, replies: Iterable[Heard]) -> tuple[NamedArrays, Numbers]:
         """Move the model along the estimate; the model, and the sites' metrics of training.
 
-        If nobody answers who was asked, the server is alone: the model stays as it is, whatever is
-        remembered, and nothing is learnt of any site. If the draw asks nobody, that is by design.
+        If nobody answers who was asked, and nobody is there who is still at work, the server is
+        alone: the model stays as it is, whatever is remembered, and nothing is learnt of any site.
+        If the draw asks nobody, that is by design.
         """
         if self.is_made:
             raise FederationError("the answers of a round can be aggregated once")
@@ -276,9 +332,12 @@ class _Step:
         self.straggler_prob = straggler_prob(rounds.settings, rounds.commit, state.reliability)
         self.changes = rounds.changes(state, self.found)
         nobody = not self.choice.asked.any() and not self.is_outdated
-        if self.found.answered.any() or nobody:
+        if self.found.answered.any() or nobody or OWES in self.found.outcomes:
             missing = self.choice.missing_prob(self.straggler_prob)
             rounds.step(state, self.found, missing)
+        else:
+            rounds.remember(state, self.found)
+        rounds.use_up(self.found)
         names = {place: member.site for place, member in enumerate(rounds.commit.members)}
         self.metrics = self.found.site_metrics(names)
         return state.model, self.metrics.pooled
@@ -286,17 +345,42 @@ class _Step:
 
 def _by_site(commit: Commit, found: RoundAnswers, step: _Step) -> tuple[SiteNote, ...]:
     """What became of each site that is with the commit."""
-    choice, changes = step.choice, step.changes
-    return tuple(
-        SiteNote(
+    choice, changes, notes = step.choice, step.changes, []
+    for i in np.flatnonzero(commit.present).tolist():
+        note = SiteNote(
             commit.members[i].site,
             bool(found.answered[i]),
             found.outcomes[i],
             float(step.straggler_prob[i]),
-            found.clipped.get(int(i), 1.0),
+            found.clipped.get(i, 1.0),
             bool(choice.asked[i]),
             float(choice.probs[i]),
             float(changes[i]) if np.isfinite(changes[i]) else None,
+            _rounded(found.seconds.get(i)),
         )
-        for i in np.flatnonzero(commit.present)
+        notes.append(with_late(note, found.late[i]) if i in found.late else note)
+    return tuple(notes)
+
+
+def with_late(note: SiteNote, late: LateAnswer) -> SiteNote:
+    """The note of a site whose answer to an earlier question came, too."""
+    return replace(
+        note,
+        seconds=_rounded(late.seconds),
+        asked_in=late.round,
+        late_by=_rounded(max(late.seconds - late.deadline, 0.0)),
+        late_counts=late.row is not None,
     )
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)
+
+
+def _arrivals(found: RoundAnswers, places: Sequence[int], in_round: int) -> Arrivals:
+    """What arrived of these sites: (n,) each."""
+    late = np.array([place in found.late and found.late[place].row is not None for place in places])
+    busy = np.array([place in found.owing for place in places])
+    asked_in = [found.late[place].round if place in found.late else in_round for place in places]
+    age = np.where(late, in_round - np.array(asked_in), 0)
+    return Arrivals(found.answered[list(places)], ~busy & ~late, late, age)

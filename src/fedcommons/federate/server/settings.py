@@ -20,6 +20,7 @@ from fedcommons.methods import Method
 from fedcommons.stragglers import StragglerModel
 
 DEFAULT_ESTIMATOR = "latest"  # the one that suits apps with local steps, and needs no p
+LATE = ("remember", "discard")  # what becomes of an answer that comes after its round
 WORKS = ("full", "fits")
 SCALES = ("none", "standard")
 
@@ -203,3 +204,19 @@ class Settings:
         with np.printoptions(threshold=sys.maxsize):  # a recorded trace is spelt out
             settings = ", ".join(f"{name}={value!r}" for name, value in listed.items())
         return f"(Settings({settings}), {sorted(config.items())!r})"
+
+
+def remembers_late(settings: Settings, late: str | None) -> bool:
+    """Whether late answers count: as it is said, or by default where the estimator remembers."""
+    estimator = ESTIMATORS[settings.method.estimator]
+    if late is None:
+        return estimator.remembers
+    if late not in LATE:
+        raise ArgumentError(f"late must be one of {', '.join(LATE)}, got {late!r}")
+    if late == "remember" and not estimator.remembers:
+        known = ", ".join(e.name for e in ESTIMATORS.values() if e.remembers)
+        raise ArgumentError(
+            f"late = 'remember' needs an estimator that remembers, such as {known}, got "
+            f"{estimator.name!r}"
+        )
+    return late == "remember"

@@ -20,10 +20,11 @@ from fedcommons.federate.server.deadlines import Deadline
 from fedcommons.federate.server.evaluation import Evaluation, Evaluator
 from fedcommons.federate.server.federation import ServerFederation
 from fedcommons.federate.server.hooks import Hooks
+from fedcommons.federate.server.late_answers import LateAnswers
 from fedcommons.federate.server.link import Link
 from fedcommons.federate.server.round_notes import Evaluate, RoundNote
 from fedcommons.federate.server.rounds import Rounds
-from fedcommons.federate.server.settings import Settings
+from fedcommons.federate.server.settings import Settings, remembers_late
 from fedcommons.federate.server.standardisation import scale_of_training
 from fedcommons.federate.server.training_folder import TrainingFolder
 from fedcommons.federate.server.training_state import TrainingState, digest_of
@@ -37,7 +38,8 @@ class Training:
     """One training of a federation, as its settings have it; it goes on where it was.
 
     `config` reaches the sites' training functions; another one is another training. How it is
-    evaluated, and what of that is watched, may change while it goes on.
+    evaluated, what of that is watched, and what becomes of late answers may change while it goes
+    on.
     """
 
     def __init__(
@@ -48,8 +50,10 @@ class Training:
         config: Mapping[str, Any],
         evaluation: Evaluation | None = None,
         watch: Watch | None = None,
+        late: str | None = None,
     ) -> None:
         self.federation, self.settings = federation, settings
+        self.remembers_late = remembers_late(settings, late)
         self.deadline, self.config = deadline, dict(config)
         self.evaluation, self.watch = evaluation or Evaluation(), watch
 
@@ -112,6 +116,8 @@ class Training:
         if audit:
             agreement.check(collector, initial)
         state = self._begin(initial, folder, evaluate, saved)
+        if self.remembers_late:
+            collector.late = LateAnswers(self.federation, link, folder, state.owed)
         best = None if self.watch is None else Best(self.folder, self.watch)
         if best is not None:  # it may have died before it was kept
             best.consider(state.history[-1], state.model)
@@ -149,6 +155,7 @@ class Training:
                 break
             note = rounds.one(state, None if absences is None else absences[t], around.hooks)
             note = around.measured(note, state.model, num_rounds, rounds.collector.evaluates)
+            note = rounds.end(state, note)
             state.history.append(note)
             if rounds.take_in_newcomers(state):
                 absences = code_choice.rehearsed_absences(self.settings, self.commit, num_rounds)

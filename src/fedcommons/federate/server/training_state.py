@@ -16,6 +16,7 @@ from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays
 from fedcommons.federate.server.answer_files import Row
 from fedcommons.federate.server.checkpoints import Checkpoint
+from fedcommons.federate.server.open_question import OpenQuestion
 from fedcommons.federate.server.round_notes import RoundNote
 from fedcommons.federate.server.settings import Settings
 from fedcommons.federate.server.state import ServerState
@@ -44,6 +45,7 @@ class TrainingState:
         warmed: whether memory was started from everybody's answer.
         history: a note of every round.
         sizes: how large each site's last answers were per unit of share, by its identity.
+        owed: the question that a site has not answered yet, by its identity.
     """
 
     round: int
@@ -58,6 +60,7 @@ class TrainingState:
     history: list[RoundNote] = field(default_factory=list)
     vacated: set[int] = field(default_factory=set)
     sizes: dict[str, list[float]] = field(default_factory=dict)
+    owed: dict[str, OpenQuestion] = field(default_factory=dict)
 
     @classmethod
     def start(
@@ -107,6 +110,7 @@ class TrainingState:
             saved.warmed,
             list(saved.history),
             sizes=dict(saved.sizes),
+            owed=dict(saved.owed),
         )
 
     def save(
@@ -133,6 +137,7 @@ class TrainingState:
             model=np.concatenate([np.zeros(0, folder.answers.dtype), *flat]),
             memory=self.memory,
             sizes=self.sizes,
+            owed=self.owed,
             moments=np.array(self.moments, np.float64).reshape(
                 len(self.moments), folder.schema.n_params
             ),
@@ -159,6 +164,8 @@ class TrainingState:
         if self.commit[0] != commit.number:
             self.warmed = False  # everybody has just been there again
         self.sites = [member.identity for member in commit.members]
+        for site in set(self.owed) - set(self.sites):
+            del self.owed[site]
         self.commit = commit.order
 
 

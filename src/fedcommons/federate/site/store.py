@@ -16,9 +16,11 @@ from fedcommons.federate.protocol.packing import SharedExamples
 from fedcommons.federate.protocol.records import Epoch
 from fedcommons.federate.site import store_upgrade
 from fedcommons.federate.site.database import Database
+from fedcommons.federate.site.decoded import decoded_commit
 from fedcommons.federate.site.epochs import Epochs
 from fedcommons.federate.site.given import Given
 from fedcommons.federate.site.grounds import Grounds
+from fedcommons.federate.site.kept import KeptAnswer
 from fedcommons.federate.site.keyring import Keyring
 from fedcommons.federate.site.ledger import Deletion, Ledger
 from fedcommons.federate.site.manifests import Manifest, Manifests
@@ -44,8 +46,15 @@ class Store:
         self.given = Given(self.database, self.ledger)
         self.recovery = Recovery(self.database, self.ledger)
         self.received = ReceivedChunks(self.database, self.ledger)
+        self.kept = KeptAnswer(self.database)
         self.withdrawals = Withdrawals(
-            self.database, self.ledger, self.keyring, self.epochs, self.manifests, self.received
+            self.database,
+            self.ledger,
+            self.keyring,
+            self.epochs,
+            self.manifests,
+            self.received,
+            self.kept,
         )
         try:
             self._make_ready()
@@ -157,6 +166,8 @@ class Store:
             deleted = delete_what_left(
                 self.received, commit, me, unfinished=unfinished, withdrew=withdrew
             )
+            if deleted or self._gives_less(commit, me):
+                self.kept.delete()
             if not unfinished:
                 self.keyring.destroy_all()
             if me is not None:
@@ -170,3 +181,14 @@ class Store:
             )
         with durable.point("store.wiped"):
             self.database.wipe()
+
+    def _gives_less(self, commit: Commit, me: int | None) -> bool:
+        """Whether a commit takes examples of its own from this site, or is of another exchange."""
+        _, record = self.commit_record()
+        if me is None or not record:
+            return True
+        current = decoded_commit(record)
+        return current.number != commit.number or (
+            current.withdrawn[me],
+            current.withdrawn_private[me],
+        ) != (commit.withdrawn[me], commit.withdrawn_private[me])

@@ -11,7 +11,7 @@ import sqlite3
 from typing import Any
 
 APPLICATION = 0x46434F4D  # "FCOM": how SQLite knows a store of fedcommons from other databases
-VERSION = 4
+VERSION = 5
 
 SCHEMA = """
 CREATE TABLE about (name TEXT PRIMARY KEY, value BLOB NOT NULL, seal BLOB NOT NULL) WITHOUT ROWID;
@@ -51,6 +51,10 @@ CREATE TABLE deleted (
     id INTEGER PRIMARY KEY, entry INTEGER NOT NULL, epoch BLOB NOT NULL, sender TEXT NOT NULL,
     chunk INTEGER NOT NULL, n INTEGER NOT NULL, numbers BLOB NOT NULL, seal BLOB NOT NULL
 );
+CREATE TABLE kept (
+    part INTEGER PRIMARY KEY, training TEXT NOT NULL, question INTEGER NOT NULL,
+    about TEXT NOT NULL, content BLOB NOT NULL, seal BLOB NOT NULL
+);
 CREATE TABLE ledger (
     entry INTEGER PRIMARY KEY, time REAL NOT NULL, event TEXT NOT NULL, epoch INTEGER NOT NULL,
     peer TEXT NOT NULL, chunk INTEGER NOT NULL, examples INTEGER NOT NULL, size INTEGER NOT NULL,
@@ -69,7 +73,7 @@ SEALED = (
     *("about", "peers", "manifest", "epoch_keys", "epochs", "given", "commits", "withdrawals"),
     "deleted",
 )
-SMALL = (*SEALED, "ledger")  # all but what was received, which may be large
+SMALL = (*SEALED, "ledger")  # all but what was received, and an answer, which may be large
 
 
 def schema_statements() -> list[str]:

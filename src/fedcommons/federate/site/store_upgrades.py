@@ -72,6 +72,15 @@ def _with_what_was_given(run: Run) -> None:
     )
 
 
+def _with_kept_answers(run: Run) -> None:
+    """4 -> 5: an answer that took long is kept until the server has it; none was before."""
+    run(
+        "CREATE TABLE kept (part INTEGER PRIMARY KEY, training TEXT NOT NULL, "
+        "question INTEGER NOT NULL, about TEXT NOT NULL, content BLOB NOT NULL, "
+        "seal BLOB NOT NULL)"
+    )
+
+
 def _put(run: Run, table: str, *fields: Any) -> None:
     """Insert a row, sealed."""
     marks = "?, " * len(fields)
@@ -106,7 +115,11 @@ def _given(record: bytes, manifests: dict[bytes, tuple[bytes, ...]]) -> tuple[An
     return names, *NOTHING
 
 
-UPGRADES: dict[int, Callable[[Run], object]] = {2: _with_any_labels, 3: _with_what_was_given}
+UPGRADES: dict[int, Callable[[Run], object]] = {
+    2: _with_any_labels,
+    3: _with_what_was_given,
+    4: _with_kept_answers,
+}
 """For each earlier version n, what turns a store of version n into one of version n + 1."""
 
 

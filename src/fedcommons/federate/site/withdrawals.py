@@ -18,6 +18,7 @@ from fedcommons.federate.site.data_files import data_behind
 from fedcommons.federate.site.database import Database
 from fedcommons.federate.site.decoded import decoded_commit
 from fedcommons.federate.site.epochs import Epochs
+from fedcommons.federate.site.kept import KeptAnswer
 from fedcommons.federate.site.keyring import Keyring
 from fedcommons.federate.site.ledger import Deletion, Ledger
 from fedcommons.federate.site.manifests import Manifest, Manifests, among
@@ -42,9 +43,11 @@ class Withdrawals:
         epochs: Epochs,
         manifests: Manifests,
         received: ReceivedChunks,
+        kept: KeptAnswer,
     ) -> None:
         self._database, self._ledger, self._keyring = database, ledger, keyring
         self._epochs, self._manifests, self._received = epochs, manifests, received
+        self._kept = kept
 
     # What was withdrawn
 
@@ -101,6 +104,7 @@ class Withdrawals:
             for fingerprint, row in fresh.items():
                 self._database.put("withdrawals", fingerprint, row, total)
             if fresh:
+                self._kept.delete()
                 epoch = self._epochs.highest()[0]
                 self._ledger.note("withdrawn", epoch, "", total, len(fresh), 0)
         self._database.wipe()
@@ -127,6 +131,7 @@ class Withdrawals:
             epoch, held = self._epochs.highest()[0], self._received.rows()
             self._database.set("withdrew all", b"1")
             self._received.delete_all()
+            self._kept.delete()
             self._keyring.destroy_all()
             deleted = [Deletion(*row[:4]) for row in held]
             self._ledger.note_deleted(deleted, epoch, 0, b"withdrew all")

@@ -17,7 +17,7 @@ from fedcommons.federate.server.best import Watch
 from fedcommons.federate.server.deadlines import Deadline
 from fedcommons.federate.server.evaluation import Evaluation
 from fedcommons.federate.server.federation import ServerFederation
-from fedcommons.federate.server.settings import Settings
+from fedcommons.federate.server.settings import Settings, remembers_late
 from fedcommons.federate.server.training import Training
 from fedcommons.federate.server.training_state import TrainingState
 from fedcommons.federate.transport.flower_arrays import model_of, record_of
@@ -60,6 +60,7 @@ class CodedSum(Strategy):
         direction: str | None = None,
         patience: int | None = None,
         audit: bool = False,
+        late: str | None = None,
         fraction_train: float | None = None,
         min_train_nodes: int | None = None,
         **settings: Any,
@@ -80,6 +81,9 @@ class CodedSum(Strategy):
                 least_sites: so many of the sites are asked in a round, or such a part of them.
             audit: before each run sites compare what they compute of the same examples, and those
                 that differ from most are quarantined.
+            late: "remember": a site that misses the deadline is not asked again before its answer
+                comes, and that counts then. "discard": it is given up. By default it is remembered
+                where the estimator remembers.
         """
         for name in settings:
             if name in REFUSED:
@@ -92,6 +96,8 @@ class CodedSum(Strategy):
         self.evaluation = Evaluation(evaluate_every, fraction_evaluate)
         self.watch = Watch.of(watch, direction, patience)
         self.audit = checks.boolean("audit", audit)
+        self.late = late
+        remembers_late(self.settings, late)
         self._hooks: StrategyHooks | None = None
         Deadline(deadline)
 
@@ -199,6 +205,7 @@ class CodedSum(Strategy):
             self.config,
             self.evaluation.with_config(evaluate_config or {}),
             self.watch,
+            self.late,
         )
         self._hooks = StrategyHooks(around, grid, models)
         link = FlowerLink(grid, self._hooks.configure)

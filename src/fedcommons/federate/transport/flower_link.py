@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
@@ -35,6 +36,7 @@ TYPES: Mapping[Kind, str] = {
     "evaluate": messages.EVALUATE,
 }
 FAILURES = {3: TOO_LATE, 5: UNAVAILABLE, 8: CRASHED}  # by Flower's error code
+STILL_CONNECTED = 1.0  # seconds in which replies are looked for after nodes were
 PULLED_BYTES = 64 << 20  # of answers in memory at once
 
 
@@ -55,7 +57,15 @@ class FlowerLink:
         _log_to_flower()
 
     def nodes(self) -> Collection[Node]:
-        return list(self.grid.get_node_ids())
+        """Those that are connected, and for a moment longer: who asks for the reply of a node that
+        is not connected any more loses it.
+        """
+        until = time.time() + STILL_CONNECTED
+        return [
+            node.node_id
+            for node in self.grid.get_nodes()
+            if not node.HasField("online_until") or node.online_until > until
+        ]
 
     def push(
         self, kind: Kind, questions: Mapping[Node, Question], *, seconds: float

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,6 +32,14 @@ from fedcommons.federate.transport.weighted_examples import WeightedExamples
 from fedcommons.scaling import Scale
 
 Fields = Mapping[str, Any]
+
+KEPT_FIELDS = (
+    "digest",
+    "round",
+    "coverage",
+    "answer-digest",
+    "chunks",
+)  # with an answer that is kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +144,10 @@ class SiteRequests:
     ) -> SiteReply:
         """Apply the commit, let the app train on what it gives this site, code the answer.
 
-        `config` is what the server tells the app's training function.
+        `config` is what the server tells the app's training function. An answer that takes long is
+        kept in the store until the next question, which says that the server has it.
         """
+        start = time.monotonic()
         versions.check_request(request)
         site = self.site
         _check_model(request, model)
@@ -166,6 +178,9 @@ class SiteRequests:
         if request["task"] == "report":  # the site is quarantined
             return SiteReply(fields)
         number = site.store.questions.check_new(request.get("question"))
+        if request["task"] == "kept":
+            site.store.questions.note_measured(number)
+            return self._kept(request, fields)
         if request["task"] in agreement.TASKS:
             site.store.questions.note_measured(number)
             return SiteReply(fields | agreement_answer.reply(site, commit, request, model, train))
@@ -208,12 +223,43 @@ class SiteRequests:
             batch_order(site, commit, fields["round"], model=model, asked=asked),
             site.policy.min_examples,
         )
+        training = str(request.get("training", ""))
+        site.store.kept.drop(training)
         if request.get("work"):
             fitted = fitted_answer.answer(site, commit, request, model, examples, train)
             fields["chunks"], answer = fitted.n_chunks, fitted.answer
         else:
             answer = coded_answer.answer(model, examples, train)
-        return SiteReply({**fields, "answer-digest": digest_of(answer)}, answer=answer)
+        fields["answer-digest"] = digest_of(answer)
+        if time.monotonic() - start >= request.get("keep-after", math.inf):
+            self._keep(training, number, fields, answer, commit)
+        return SiteReply(fields, answer=answer)
+
+    def _keep(
+        self,
+        training: str,
+        number: int,
+        fields: Fields,
+        answer: NamedArrays,
+        commit: Commit,
+    ) -> None:
+        """Keep an answer, unless the operator withdrew some of what it is made of meanwhile."""
+        me, withdrawn = self.site.place(commit), self.site.withdrawn_since(commit)
+        so_far = (commit.withdrawn[me], commit.withdrawn_private[me])
+        if not self.site.store.withdrawals.everything and (
+            (withdrawn.numbers, withdrawn.n_private) == so_far
+        ):
+            about = {name: fields[name] for name in KEPT_FIELDS if name in fields}
+            self.site.store.kept.keep(training, number, about, answer)
+
+    def _kept(self, request: Fields, fields: dict[str, Any]) -> SiteReply:
+        """The answer to an earlier question, if it is here; the digest is of its own commit."""
+        number = request["kept-question"]
+        found = self.site.store.kept.find(str(request["training"]), int(number))
+        if found is None:
+            return SiteReply({**fields, "kept": False})
+        about, answer = found
+        return SiteReply({**fields, **about, "kept": True}, answer=answer)
 
     def evaluate(self, request: Fields, model: NamedArrays) -> SiteReply:
         """Whether to measure this model; the metrics are the app's."""

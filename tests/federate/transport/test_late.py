@@ -1,0 +1,250 @@
+"""Late answers: a site that owes one is not asked again, and it counts when it comes."""
+
+import signal
+
+import numpy as np
+import pytest
+
+from fedcommons import coding, estimators
+from fedcommons.errors import ArgumentError
+from fedcommons.estimators import ESTIMATORS, Arrivals, estimate
+from fedcommons.federate.protocol import durable
+from fedcommons.federate.server.open_question import OWES
+from fedcommons.tasks import softmax
+from tests.federate.tiny import ByTick, Tiny, die_at, gradient, in_child, train_by_tick
+from tests.federate.transport.test_kill_matrix import Forking
+
+pytestmark = pytest.mark.usefixtures("impatient")
+
+P, RATE = 0.3, 0.5
+SLOW = {"b": 3, "d": 2}  # ticks that the answers of these sites take
+
+
+def later(site: str, tick: int) -> int:
+    return tick + SLOW.get(site, 0)
+
+
+def of(note: dict, site: str) -> dict:
+    return next(one for one in note["sites"] if one["site"] == site)
+
+
+def late_ones(notes: list[dict]) -> list[tuple[int, str, int, bool]]:
+    """(round, site, the round in which it was asked, whether it counts) of every late answer."""
+    return [
+        (note["round"], one["site"], one["asked_in"], one["late_counts"])
+        for note in notes
+        for one in note["sites"]
+        if one["asked_in"] is not None
+    ]
+
+
+def plain_loop(tiny: Tiny, commit, notes: list[dict], estimator: str) -> list[np.ndarray]:
+    """The same training through `estimators.estimate` alone, by the rounds' records."""
+    placement, x, y = tiny.placement(commit)
+    shares = coding.equal_split(placement).toarray()
+    x = softmax.with_bias(x)
+
+    def answers(beta):
+        gradients = [
+            softmax.weighted_gradient(beta, x[[j]], y[[j]], np.ones(1)).ravel()
+            for j in range(len(y))
+        ]
+        return shares @ np.array(gradients)
+
+    models, method = [np.zeros((x.shape[1], 3))], ESTIMATORS[estimator]
+    state = estimators.start(method, len(shares), models[0].size)
+    for t, note in enumerate(notes):
+        sites = note["sites"]
+        on_time = np.array([one["answered"] for one in sites])
+        late = np.array([one["late_counts"] for one in sites])
+        asked = np.array([one["outcome"] != OWES for one in sites]) & ~late
+        came = answers(models[t])
+        for i in np.flatnonzero(late):
+            came[i] = answers(models[sites[i]["asked_in"] - 1])[i]
+        age = np.array([note["round"] - (one["asked_in"] or note["round"]) for one in sites])
+        value, state = estimate(method, state, came, Arrivals(on_time, asked, late, age), P)
+        models.append(models[t] - RATE / len(y) * value.reshape(models[0].shape))
+    return models
+
+
+@pytest.mark.parametrize("estimator", ["memory", "latest"])
+def test_training_with_late_answers_is_the_plain_loop_of_the_same_schedule(tiny, estimator):
+    grid = tiny.grid(ByTick)
+    grid.due = later
+    with tiny.shared(grid) as federation:
+        models, notes = train_by_tick(
+            federation, grid, 9, estimator=estimator, straggler_prob=P, learning_rate=RATE
+        )
+        expected = plain_loop(tiny, federation.commit, notes, estimator)
+    assert late_ones(notes) == [
+        (3, "d", 1, True), (4, "b", 1, True), (6, "d", 4, True),
+        (8, "b", 5, True), (9, "d", 7, True),
+    ]  # fmt: skip
+    np.testing.assert_allclose(models, expected, rtol=0, atol=1e-12)
+    assert np.abs(models[-1]).max() > 0.1
+
+
+def test_a_site_that_owes_an_answer_is_asked_nothing(tiny):
+    grid = tiny.grid(ByTick)
+    grid.due = later
+    with tiny.shared(grid) as federation:
+        _, notes = train_by_tick(federation, grid, 9)
+    ticks = {site: [t for t, who, _ in grid.asked if who == site] for site in "abcd"}
+    assert ticks == {"a": list(range(1, 10)), "b": [1, 5, 9], "c": ticks["a"], "d": [1, 4, 7]}
+    assert of(notes[1], "b")["outcome"] == OWES
+    assert of(notes[1], "b")["straggler_prob"] == of(notes[3], "b")["straggler_prob"]
+
+
+def test_who_was_busy_was_neither_absent_nor_silent(tiny):
+    grid = tiny.grid(ByTick)
+    grid.due = later
+    with tiny.shared(grid) as federation:
+        train_by_tick(federation, grid, 9)
+        known = federation.state.newest_checkpoint().reliability
+    assert (known.rounds + known.run).tolist() == [9, 3, 9, 3]
+
+
+def test_discarded_late_answers_are_never_heard(tiny):
+    grid = tiny.grid(ByTick)
+    grid.due = later
+    with tiny.shared(grid) as federation:
+        _, notes = train_by_tick(federation, grid, 4, late="discard")
+    assert not late_ones(notes)
+    assert [of(note, "b")["outcome"] for note in notes] == ["no answer"] * 4
+
+
+def test_late_answers_need_an_estimator_that_remembers(tiny):
+    with tiny.shared() as federation:
+        grid = tiny.grid(ByTick)
+        for late, message in (("remember", "needs an estimator that remembers"), ("x", "must be")):
+            with pytest.raises(ArgumentError, match=message):
+                train_by_tick(federation, grid, 1, late=late, estimator="coded_sum")
+
+
+def test_an_answer_survives_the_loss_of_a_link(tiny):
+    """While a node is not connected it is not looked at; `ByTick` fails if it is."""
+    grid = tiny.grid(ByTick)
+    grid.due = lambda site, tick: tick + (site == "b" and tick == 1) * 2
+
+    def before(tick: int) -> None:
+        grid.away = "b" if 2 <= tick <= 4 else ""
+
+    with tiny.shared(grid) as federation:
+        _, notes = train_by_tick(federation, grid, 6, before=before)
+    assert late_ones(notes) == [(5, "b", 1, True)]
+    assert [of(note, "b")["outcome"] for note in notes[1:4]] == ["not connected"] * 3
+    assert of(notes[5], "b")["answered"]
+
+
+@pytest.mark.parametrize(("withdrawing", "row"), [("a", 0), ("c", 1)])
+def test_an_answer_under_an_older_commit_counts_unless_its_site_held_what_left(
+    tiny, withdrawing, row
+):
+    """b's answer to round 1 comes after another site withdrew an example; row 1 is not shared."""
+    grid = tiny.grid(ByTick)
+    grid.due = lambda site, tick: tick + (site == "b" and tick == 1) * 3
+
+    def before(tick: int) -> None:
+        if tick == 2:
+            tiny.withdraw(withdrawing, row)
+
+    with tiny.shared(grid) as federation:
+        first = federation.commit
+        _, notes = train_by_tick(federation, grid, 5, before=before)
+        place = {member.site: i for i, member in enumerate(first.members)}
+        holders = first.draw.recipients_of(place["a"], np.array([0])).ravel().tolist()
+        assert federation.commit.serial == 1
+    held = withdrawing == "a" and place["b"] in holders
+    assert late_ones(notes) == [(4, "b", 1, not held)]
+
+
+def run_until_killed(tiny: Tiny, times: int, due) -> None:
+    def main() -> None:
+        durable.reached = die_at("server.checkpoint:after", times)
+        grid = tiny.grid(ByTick)
+        grid.due = due
+        with tiny.shared(grid) as federation:
+            train_by_tick(federation, grid, 9, straggler_prob=P)
+
+    assert in_child(main) == -signal.SIGKILL
+
+
+def test_after_the_servers_death_a_slow_answer_is_not_computed_again(tiny):
+    """The site kept it: the next run asks for it by its number, and trains on."""
+    run_until_killed(tiny, 3, lambda site, tick: tick + (site == "b") * 99)
+    calls = []
+
+    def counted(site, message, context):
+        calls.append(context.node_config["site"])
+        return gradient(site, message, context)
+
+    grid = tiny.grid(ByTick, train=counted)
+    with tiny.shared(grid) as federation:
+        saved = federation.state.newest_checkpoint()
+        (identity,) = saved.owed
+        assert saved.owed[identity].round == 1
+        _, notes = train_by_tick(federation, grid, 5, straggler_prob=P)
+    assert (1, "b", "kept") in grid.asked
+    assert late_ones(notes) == [(4, "b", 1, True)]
+    assert calls.count("b") == 1  # in round 5 alone
+
+
+def test_an_answer_that_was_not_kept_is_asked_for_anew(tiny):
+    run_until_killed(tiny, 3, lambda site, tick: tick + (site == "b") * 99)
+    with tiny.store("b") as store:
+        store.kept.drop(store.kept.training)
+    grid = tiny.grid(ByTick)
+    with tiny.shared(grid) as federation:
+        _, notes = train_by_tick(federation, grid, 5, straggler_prob=P)
+    assert late_ones(notes) == [(4, "b", 1, False)]
+    assert of(notes[1], "b")["answered"]
+
+
+def test_a_kept_answer_goes_with_what_it_was_made_of(tiny):
+    run_until_killed(tiny, 3, lambda site, tick: tick + (site == "b") * 99)
+    with tiny.store("b") as store:
+        assert store.kept.training
+        store.withdrawals.withdraw(np.array([0]))
+        assert not store.kept.training
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize("point", ["server.answers", "server.history", "server.checkpoint"])
+def test_a_server_that_dies_loses_nothing_slow(tiny, point, side):
+    """The rounds of both runs are one schedule, and the model is that of the plain loop."""
+
+    def main() -> None:
+        durable.reached = die_at(f"{point}:{side}", 4)
+        grid = tiny.grid(ByTick)
+        grid.due = later
+        with tiny.shared(grid) as federation:
+            train_by_tick(federation, grid, 9, straggler_prob=P)
+
+    assert in_child(main) == -signal.SIGKILL
+    grid = tiny.grid(ByTick)
+    grid.due = later
+    with tiny.shared(grid) as federation:
+        models, _ = train_by_tick(federation, grid, 9, straggler_prob=P)
+        history = [note.to_json() for note in federation.state.newest_checkpoint().history[1:]]
+        expected = plain_loop(tiny, federation.commit, history, "memory")
+    np.testing.assert_allclose(models[-1], expected[-1], rtol=0, atol=1e-12)
+    heard = {(site, asked_in) for _, site, asked_in, counts in late_ones(history) if counts}
+    assert {("b", 1), ("d", 1)} <= heard
+
+
+class Dying(Forking, ByTick):
+    """Sites die in their handlers, by tick."""
+
+
+def test_sites_die_as_they_keep_an_answer_and_as_they_drop_it(tiny, tmp_path):
+    grid = tiny.grid(Dying)
+    grid.due = lambda site, tick: tick + (site == "d")
+    with tiny.shared(grid) as federation:
+        grid.marks = tmp_path
+        sides = ("before", "after")
+        grid.points = [f"store.{n}:{side}" for n in ("kept", "acknowledged") for side in sides]
+        models, notes = train_by_tick(federation, grid, 12, straggler_prob=P)
+        expected = plain_loop(tiny, federation.commit, notes, "memory")
+    np.testing.assert_allclose(models, expected, rtol=0, atol=1e-12)
+    assert len(list(tmp_path.glob("? store.*"))) == 4 * 4
+    assert ("d", True) in {(who, counts) for _, who, _, counts in late_ones(notes)}
