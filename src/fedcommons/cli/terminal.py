@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedcommons.cli import exit_codes, screen
-from fedcommons.figures.series import Z95
+from fedcommons.intervals import half_width
 from fedcommons.metrics import METRICS, Metric
 
 STYLES = {"holds": "green", "does not hold": "red", "undecided": "yellow"}
@@ -98,7 +98,8 @@ def print_lines(lines: Sequence[Mapping[str, Any]], main: Metric) -> None:
         lost = "diverged" if line["diverged"] == line["runs"] else "undefined"
         value = lost if reached is None else main.shown(reached)
         if line["sem"] is not None:
-            value += f" ± {main.shown(Z95 * line['sem'])}"
+            half = half_width(line["sem"], line["runs"] - line["diverged"])
+            value += f" ± {main.shown(float(half))}"
         figure, label = screen.words(line["figure"]), screen.words(line["label"])
         p = [] if clocked else [f"{line['p']:g}"]
         time = [_seconds(line)] if timed else []

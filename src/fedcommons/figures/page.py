@@ -20,7 +20,6 @@ from fedcommons import shown
 from fedcommons.figures import captions, series, style
 from fedcommons.figures.captions import OF_METRICS
 from fedcommons.figures.markup import Markup, joined, markup, packaged, text
-from fedcommons.figures.series import Z95
 from fedcommons.figures.site_table import site_table
 from fedcommons.figures.summary_section import summary_section
 from fedcommons.figures.time_table import time_table
@@ -141,7 +140,7 @@ def _figure_data(figure: Figure, table: pyarrow.Table, metrics: Sequence[Metric]
                 "values": {
                     name: {
                         "mean": [_number(v) for v in line.mean(name)],
-                        "half": [_number(v) for v in Z95 * line.columns[f"{name}_sem"]],
+                        "half": [_number(v) for v in line.interval(name)],
                     }
                     for name in columns
                 },
@@ -348,11 +347,11 @@ def _claims(claims: dict[str, Any]) -> Markup:
 def _components(components: Iterable[Mapping[str, Any]]) -> Markup:
     rows = [
         f"<tr><td>{text(part['name'])}</td>"
-        + "".join(f"<td>{_digits(part[key])}</td>" for key in ("difference", "sem", "z"))
+        + "".join(f"<td>{_digits(part[key])}</td>" for key in ("difference", "half", "z"))
         + "</tr>"
         for part in components
     ]
-    head = "".join(f'<th scope="col">{h}</th>' for h in ("component", "difference", "SE", "z"))
+    head = "".join(f'<th scope="col">{h}</th>' for h in ("component", "difference", "±", "z"))
     return Markup(
         f"<details><summary>{_count(len(rows), 'component')}</summary>"
         '<div class="scroll" tabindex="0" role="group" aria-label="Components of the claim">'

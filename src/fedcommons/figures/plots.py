@@ -62,7 +62,7 @@ def curves(figure: Figure, series: list[Series], metric: Metric) -> Picture:
         bottom.set_xlabel("seconds" if series[0].clocked else "communication round")
         bottom.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     if not log_above:
-        _set_limits(axes[0, 0], series, metric, min(3, last))
+        _set_limits(axes[0, 0], series, metric)
     axes[0, 0].set_ylabel(metric.words.replace(" (", "\n("))
     axes[1, 0].set_ylabel(r"second moment $|\hat g|^2$")
     _footer(picture, figure, everything)
@@ -86,11 +86,12 @@ def curves(figure: Figure, series: list[Series], metric: Metric) -> Picture:
     return picture
 
 
-def _set_limits(axes: Axes, series: list[Series], metric: Metric, begin: int) -> None:
-    """Leave the first rounds' values, which may be far off, outside."""
-    later = np.concatenate([s.mean(metric.name)[begin:] for s in series])
-    later = later[np.isfinite(later)]
-    lowest, highest = later.min(), later.max()
+def _set_limits(axes: Axes, series: list[Series], metric: Metric) -> None:
+    """From the first round on; what is not bounded may begin so far off that it is left outside."""
+    begin = 0 if metric.is_proportion else min(3, len(series[0].mean(metric.name)) - 1)
+    values = np.concatenate([s.mean(metric.name)[begin:] for s in series])
+    values = values[np.isfinite(values)]
+    lowest, highest = values.min(), values.max()
     if metric.is_proportion:
         axes.set_ylim(bottom=max(0.0, np.floor(lowest * 20) / 20 - 0.02))
     elif highest > lowest:
@@ -348,6 +349,7 @@ def _footer(
     runs = series[0].runs
     text = f"{style.words(figure.title)}. "  # a title is not mathematics
     text += "A single run." if runs == 1 else f"Means of {runs} runs. {intervals}"
+    text += _pairs(series)
     lost = [
         f"{s.diverged} of {s.label}{'' if s.clocked else f' (p = {s.curve.straggler_prob:g})'}"
         for s in series
@@ -357,6 +359,16 @@ def _footer(
         text += f" Diverged and left out: {', '.join(lost)}."
     width = int(picture.get_figwidth() * 17)
     picture.supxlabel(textwrap.fill(text, width), fontsize=7, color="#333333")
+
+
+def _pairs(series: list[Series]) -> str:
+    """What a pair such as (0.5, 3) in a label means, if there is one."""
+    for s in series:
+        c, d = s.curve.proportion, s.curve.copies
+        if f"({c:g}, {d})" in s.label:
+            others = "client" if d == 1 else "clients"
+            return f" ({c:g}, {d}): c = {c:g} of the examples are copied to d = {d} other {others}."
+    return ""
 
 
 PLOTS: dict[str, Callable[[Figure, list[Series], Metric], Picture]] = {

@@ -56,6 +56,11 @@ def _has_deadline(values: Values) -> bool:
     return values["policy"] == "deadline" or fits
 
 
+def _may_correct(values: Values) -> bool:
+    shares = values["proportion"] > 0 and values["copies"] > 0
+    return _clocked(values) and values["work"] == "chunk" and shares
+
+
 def deadline_words(curve: Curve) -> str:
     """How long the server waits, or which time the work is cut to."""
     if not _has_deadline(curve.values()):
@@ -450,6 +455,21 @@ FIELDS: dict[str, Setting] = {
         label=lambda curve: curve.work,
         tells=lambda curve: curve.work,
         caption=lambda curve: "" if curve.work == "full" else f"work {curve.work}",
+    ),
+    # Whether present holders of an absent owner's shared examples correct what is remembered of it.
+    "corrected": Setting(
+        "correct",
+        checks.boolean,
+        _may_correct,
+        'work = "chunk" with examples to share',
+        rank=15,
+        label=lambda curve: "corrected" if curve.corrected else "",
+        tells=lambda curve: "corrected" if curve.corrected else "uncorrected",
+        caption=lambda curve: (
+            "holders of an absent owner’s shared examples correct its chunks"
+            if curve.corrected
+            else ""
+        ),
     ),
     # Whether the server knows how often each client is late, and does not estimate it.
     "prob_from_law": Setting(

@@ -17,6 +17,8 @@ from fedcommons.estimators import ESTIMATORS
 from fedcommons.placement import Placement
 from fedcommons.simulate import draws, local_steps, timelines
 from fedcommons.simulate.algorithms import Setup
+from fedcommons.simulate.algorithms.algorithm import own_examples
+from fedcommons.simulate.corrected_chunks import Correcting
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.local_steps import HeldExamples
 from fedcommons.simulate.models import OnExamples
@@ -47,6 +49,7 @@ class CurveRun:
         arrives: (T, N') whose answer to an earlier question comes.
         moves: (T, N') how far what is remembered moves towards an answer; None if nothing is.
         adds_up: whether clients' answers are sums over the examples that they hold.
+        correcting: what is shared, where holders correct absent owners' chunks.
         of_examples: (T, M) what each example counts in each round; None if it follows from `fresh`.
     """
 
@@ -67,6 +70,7 @@ class CurveRun:
     moves: FloatArray | None
     adds_up: bool
     of_examples: Float32 | None = None
+    correcting: Correcting | None = None
 
     def holds(self, client: int) -> HeldExamples:
         return _row(self.held, client)
@@ -187,7 +191,8 @@ def make_curve_run(
         shares,
         stream(seed, "algorithm", curve.algorithm, number),
     )
-    held = csr_array(curve.procedure.hold(setup))
+    # Where holders correct, everybody's chunks are of its own examples alone.
+    held = csr_array(own_examples(setup) if curve.corrected else curve.procedure.hold(setup))
     timeline = _timeline(curve, shared, held, block, n_params=n_params, run=run, n_rounds=n_rounds)
     estimator, arrivals = ESTIMATORS[curve.estimator], timeline.ticks.arrivals
     weights = curve.procedure.weigh(estimator, held, arrivals, timeline.probs)
@@ -214,6 +219,7 @@ def make_curve_run(
         *(used | kept, kept, arrives, moves),
         adds_up=block.adds_up,
         of_examples=of_examples,
+        correcting=Correcting.of(shared.placement, timeline) if curve.corrected else None,
     )
 
 
@@ -240,6 +246,7 @@ def _timeline(
         seed=seed,
         run=number,
         sites=block.sites if curve.is_natural else (),
+        placement=shared.placement if curve.corrected else None,
     )
 
 

@@ -61,6 +61,7 @@ class Curve:
     late: str = FIELDS["late"].field("discard")
     work: str = FIELDS["work"].field("full")
     prob_from_law: bool = FIELDS["prob_from_law"].field(False)
+    corrected: bool = FIELDS["corrected"].field(False)
 
     def __post_init__(self) -> None:
         settings.check(Curve, self.values())
@@ -122,6 +123,11 @@ class Curve:
             raise ArgumentError(
                 f"work must be full for {self.algorithm} with {self.local_steps} local steps, got "
                 f"{self.work!r}"
+            )
+        if self.corrected and (self.code != "equal-split" or self.algorithm != "coded_gd"):
+            raise ArgumentError(
+                "correct must be false for a code or an algorithm of its own: everybody works on "
+                f"its own examples, got {self.code} and {self.algorithm}"
             )
         if CODES[self.code].needs_p or procedure.examples or self.algorithm == "optimal_decoding":
             raise ArgumentError(

@@ -21,6 +21,7 @@ from fedcommons.optimizers import OPTIMIZERS, Constants, State
 from fedcommons.simulate import local_steps
 from fedcommons.simulate.algorithms import Local
 from fedcommons.simulate.chunk_memory import ChunkMemory
+from fedcommons.simulate.corrected_chunks import CorrectedChunks
 from fedcommons.simulate.curve_runs import BATCHES, CHUNKS, Block, CurveRun, kind_of
 from fedcommons.simulate.local_steps import HeldExamples
 from fedcommons.simulate.models import OnExamples
@@ -48,6 +49,7 @@ class Lockstep:
         self.parts = parts
         self.lengths = [len(curve_run.timeline.ticks) for curve_run in group]
         self.chunks: list[ChunkMemory] = []
+        self.corrections: list[CorrectedChunks | None] = []
         self.pending = self.anchors = np.zeros((0, 0, 0), np.float32)
         self.combines = ESTIMATORS[combines] if combines else None
         self.batch_size = batch_size or None
@@ -94,7 +96,7 @@ class Lockstep:
             return n
         self.group, self.lengths, self.runs = self.group[:n], self.lengths[:n], self.runs[:n]
         for name in ("rate", "decay", "server_rate", "mu", "memory", "own", "common", "pending",
-                     "anchors", "chunks"):  # fmt: skip
+                     "anchors", "chunks", "corrections"):  # fmt: skip
             setattr(self, name, getattr(self, name)[:n])
         self.moments = tuple(moment[:n] for moment in self.moments)
         self.constants = Constants(
@@ -232,6 +234,9 @@ class Lockstep:
                 self._remember(t, since, *one, self.pending[one])
         if self.combines is not None:
             estimate[:] = [self._combined(e, apart[e], P) for e in range(E)]
+        for a, correction in enumerate(self.corrections):
+            if correction is not None:
+                estimate[a] += correction.step(t, params[a])
         return estimate
 
     def _arriving(self, t: int) -> IntArray:
@@ -334,8 +339,16 @@ class Lockstep:
             everybody = np.array([(e, i) for e in warm for i in range(self.n_rows)], np.int64)
             if self.parts == CHUNKS:
                 self.chunks = [ChunkMemory(e, P) for e in self.group]
+                self.corrections = [
+                    None
+                    if e.correcting is None
+                    else CorrectedChunks(e.correcting, e.timeline, self.model, e.run, P)
+                    for e in self.group
+                ]
                 for e in warm:
                     self.memory[e] = self.chunks[e].start(self.model, self.group[e], params[e])
+                    if (correction := self.corrections[e]) is not None:
+                        correction.start(params[e])
                 return
             for where, total in self._totals(
                 0, everybody.reshape(-1, 2), params, rates, whole=True

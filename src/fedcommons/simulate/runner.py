@@ -34,7 +34,7 @@ from fedcommons.errors import DataError, FedcommonsError, StudyError
 from fedcommons.simulate import batched, example_space, models, plain_engine, timelines
 from fedcommons.simulate import cluster as clusters
 from fedcommons.simulate.definition import Study
-from fedcommons.simulate.draws import TrainingSet, share, training_set
+from fedcommons.simulate.draws import TrainingSet, main_class, share, training_set
 from fedcommons.simulate.folder import Folder
 from fedcommons.simulate.measures import Measures
 from fedcommons.simulate.result import MEASURED, RunResult
@@ -267,21 +267,41 @@ def _check_memory_of_examples(study: Study, dataset: Dataset) -> None:
 
 
 def _check_clients_can_answer(study: Study, clock: Timing, dataset: Dataset) -> None:
-    """Name a client that a line's deadline leaves no chance, by what the first run holds."""
+    """Say what the first run shows: clients without a chance, chunks that do not fit."""
     if study.class_size is not None and study.class_size > np.bincount(dataset.groups).min():
         return  # refused below
     data = training_set(dataset, study.class_size, seed=study.seed, run=0)
-    loss = study_loss(study)
+    loss, kept = study_loss(study), 0
     for curve in study.curves:
-        names = dataset.sites if curve.is_natural else ()
+        sites = dataset.sites if curve.is_natural else ()
         shared = share(curve, data.groups, study.clients, seed=study.seed, run=0, sites=data.sites)
         held = shared.placement.held_counts()
         model = models.load(curve.model, dataset.x_train.shape[1:], loss)
-        per_example = clock.per_example(len(model.initial(rng=stream(study.seed, "model", 0))))
-        law = clock.law(study.clients, per_example, seed=study.seed, run=0, sites=names)
-        names = names or tuple(f"client {i + 1}" for i in range(study.clients))
+        n_params = len(model.initial(rng=stream(study.seed, "model", 0)))
+        per_example = clock.per_example(n_params)
+        law = clock.law(study.clients, per_example, seed=study.seed, run=0, sites=sites)
+        names = sites or tuple(f"client {i + 1}" for i in range(study.clients))
         if said := timelines.never_on_time(curve, law, held, per_example, names):
             _warn_once(f"{curve.policy}, {curve.estimator}, work {curve.work}: {said}")
+        absences = None
+        if curve.corrected:
+            classes = main_class(shared, data.groups)
+            absences = clock.absences(study.clients, classes, seed=study.seed, run=0, sites=sites)
+        vectors = timelines.kept_vectors(curve, law, shared.placement, absences, per_example)
+        needed = vectors * n_params * np.dtype(np.float32).itemsize
+        kept += needed * study.block_size
+        if curve.corrected and curve.model not in models.LINEAR:
+            _warn_once(
+                f"correct with model {curve.model}: anchors and gradients of shared examples take "
+                f"{needed / 1e6:.0f} MB a run; a site would keep a model of "
+                f"{4 * n_params / 1e6:.1f} MB for each of its chunks"
+            )
+    if kept > _machine_bytes():
+        raise StudyError(
+            f"work must leave room in memory: the chunks of all lines would keep {kept / 1e9:.1f} "
+            f"GB of this machine's {_machine_bytes() / 1e9:.1f} GB; take longer deadlines, fewer "
+            "clients, or such lines in studies of their own"
+        )
 
 
 def _machine_bytes() -> int:

@@ -6,9 +6,7 @@ These attacks work. If one of them fails here, something became better, and the 
 import itertools
 
 import numpy as np
-import pytest
 
-from fedcommons.federate.protocol.refusals import StoreIsOlder
 from fedcommons.federate.site.policy import Policy
 from tests.federate.attacks.server_asks import (
     N_CLASSES,
@@ -19,7 +17,7 @@ from tests.federate.attacks.server_asks import (
     found_among,
     rows_in,
 )
-from tests.federate.conftest import epoch_of, exchange
+from tests.federate.conftest import epoch_of, exchange, withdrawn
 
 
 def under_a_commit(make_site, policy):
@@ -47,20 +45,33 @@ def test_models_that_are_made_for_it_isolate_examples(make_site):
     assert found_among(private, guesses) >= 8
 
 
-def test_a_withdrawal_that_the_server_makes_up_shows_a_copy(make_site):
-    """Owners do not sign for other holders what they withdrew; the difference is one example."""
+def test_a_withdrawal_itself_shows_what_it_takes_back(make_site):
+    """Its owner signed it, so it is followed at once: full answers before and after differ by it.
+
+    That holds for the owner's answers, too. Whoever withdraws many at once hides each among them.
+    """
     sites, commit = under_a_commit(make_site, Policy())
-    before = Asking(sites[0], commit)
     number = int(commit.draw.assigned(1, 0)[0])
-    full = before.answer(ZERO).answer["beta"]
-    before.commit = commit.anew(withdrawn=((), (number,), ()))
-    without = before.answer(ZERO).answer["beta"]
     b = sites[1].data
-    copied = b.x.take(np.flatnonzero(b.shareable)[[number]])
-    assert found_among(copied, rows_in(full - without)) == 1
-    owner = Asking(sites[1], before.commit)
-    with pytest.raises(StoreIsOlder):
-        owner.answer(ZERO)
+    row = int(np.flatnonzero(b.shareable)[number])
+    for holder in sites[:2]:
+        asking = Asking(holder, commit)
+        before = asking.answer(ZERO).answer["beta"]
+        if holder is sites[1]:
+            sites[1].store.withdrawals.withdraw(np.array([row]))
+        asking.commit = withdrawn(sites, commit, 1, [number])
+        after = asking.answer(ZERO).answer["beta"]
+        assert found_among(b.x.take(np.array([row])), rows_in(before - after)) == 1
+
+
+def test_copies_are_read_if_few_examples_may_be_set_apart(make_site):
+    """min-change forbids it: here the operator allowed for it, or approved it."""
+    sites, commit = under_a_commit(make_site, Policy(min_change=1))
+    asking = Asking(sites[0], commit)
+    before = asking.answer(ZERO).answer["beta"]
+    asking.commit = commit.without(1)
+    difference = before - asking.answer(ZERO).answer["beta"]
+    assert np.abs(difference).max() > 1e-3  # of the five or so copies that b gave a
 
 
 def test_an_approved_exchange_is_not_held_against_earlier_ones(make_site):

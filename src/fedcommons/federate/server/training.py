@@ -153,6 +153,7 @@ class Training:
         for t in range(state.round, num_rounds):
             if around.is_final(state):
                 break
+            rounds.lift_quarantines(state)
             note = rounds.one(state, None if absences is None else absences[t], around.hooks)
             note = around.measured(note, state.model, num_rounds, rounds.collector.evaluates)
             note = rounds.end(state, note)
