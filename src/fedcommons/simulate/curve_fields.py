@@ -466,7 +466,7 @@ FIELDS: dict[str, Setting] = {
         "policy",
         _policy,
         rank=11,
-        label=lambda curve: curve.policy.replace(":", " "),
+        label=lambda curve: "" if curve.policy == "deadline" else curve.policy.replace(":", " "),
         tells=lambda curve: curve.policy.replace(":", " "),
         caption=lambda curve: (
             "" if curve.policy in ("", "deadline") else f"waiting for {curve.policy}"
