@@ -15,7 +15,6 @@ import numpy as np
 
 from fedcommons.checks import IntArray
 from fedcommons.federate.protocol.commits import Commit
-from fedcommons.federate.protocol.model_schema import NamedArrays
 from fedcommons.federate.site.participant import Participant
 from fedcommons.streams import stream
 
@@ -40,20 +39,18 @@ def batch_order(
     commit: Commit,
     round_number: int,
     *,
-    model: NamedArrays,
+    model: bytes,
     asked: Mapping[str, Any],
 ) -> np.random.Generator:
     """The random stream of the batches of one answer.
 
     Args:
+        model: a digest of the model.
         asked: whatever else the server chose: steps, size, what it tells the training function.
     """
     if site.is_simulated:  # by the exchange's seed, so that a run can be repeated
         return stream(commit.seed, "batches", site.name, round_number)
     whole = hashlib.blake2b(key=site.store.keyring.batch_secret)
     about = sorted((name, repr(value)) for name, value in asked.items())
-    whole.update(repr((commit.epoch, round_number, about)).encode())
-    for name, array in model.items():
-        whole.update(repr((name, array.shape, str(array.dtype))).encode())
-        whole.update(np.ascontiguousarray(array).data)
+    whole.update(repr((commit.epoch, round_number, model, about)).encode())
     return np.random.default_rng(np.frombuffer(whole.digest(), np.uint32).tolist())
