@@ -82,4 +82,4 @@ def test_nothing_shared_corrects_nothing_and_anchors_are_counted():
     placement = sharing.none(OWNER, n_clients=N)
     assert not corrections.weights(placement).any()
     assert not corrections.divided(placement, 0.5, np.full(N, 2.0)).received.any()
-    assert corrections.anchor_bytes([1, 5], n_shared=10, n_params=100) == 26 * 100 * 4
+    assert corrections.kept_vectors([1, 5], n_shared=10) == 26

@@ -138,21 +138,20 @@ def estimate(
     return np.asarray(anchored.sum(axis=0) + weight[corrected] @ drift)
 
 
-def anchor_bytes(n_chunks: Sequence[int] | IntArray, n_shared: int, n_params: int) -> int:
-    """What a simulator keeps for models that are not linear: anchors, R_j and the drift, float32.
+def kept_vectors(n_chunks: Sequence[int] | IntArray, n_shared: int) -> int:
+    """How many vectors of the model's size a simulator keeps: anchors, R_j and R'_j.
 
-    A model for each chunk, and two gradients for each shared example.
+    The model at which each chunk was last computed, and two gradients of each shared example.
     """
-    kept = int(np.sum(n_chunks)) + 2 * n_shared
-    return kept * n_params * np.dtype(np.float32).itemsize
+    return int(np.sum(n_chunks)) + 2 * n_shared
 
 
 __all__ = [
     "Division",
     "Refresh",
-    "anchor_bytes",
     "divided",
     "estimate",
+    "kept_vectors",
     "refreshes",
     "weights",
 ]

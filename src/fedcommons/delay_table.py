@@ -1,4 +1,4 @@
-"""A table of how long sites take: from a CSV file with a line for each, or published.
+"""How long sites take: a table from a CSV file with a line for each, or published; a recording.
 
 The columns, in small or capital letters, with hyphens, underscores or spaces:
 
@@ -22,6 +22,7 @@ from fedcommons import checks, delays, site_lines
 from fedcommons.checks import FloatArray
 from fedcommons.delays import CODED_PADDED_FL, Law, Units
 from fedcommons.errors import ArgumentError, DataError
+from fedcommons.parquet import read_parquet
 from fedcommons.site_lines import SiteLines
 
 PUBLISHED = "coded-padded-fl"
@@ -37,6 +38,7 @@ COLUMNS = {  # attribute, and the names of its column
     "away": ("away", "away_share"),
     "away_seconds": ("away_seconds", "mean_seconds_away"),
 }
+RECORDED = ("site", "asked_at", "took")  # the columns of a recording
 BELOW_1 = ("failure", "away")
 
 
@@ -138,6 +140,38 @@ def _checked(lines: SiteLines, name: str, column: int | None) -> FloatArray:
     return values
 
 
+def read_recording(path: str | os.PathLike[str]) -> dict[str, FloatArray]:
+    """The seconds of each site's jobs in the order in which they were asked, from a Parquet file.
+
+    Its columns are `RECORDED`: when a site was asked, and how long its answer took.
+    """
+    path = checks.path("delays", path)
+    table = read_parquet(path, DataError)
+    missing = [name for name in RECORDED if name not in table.column_names]
+    if missing:
+        raise DataError(
+            f"{path} must have the columns {', '.join(RECORDED)}, got none called {missing[0]!r}"
+        )
+    sites = table.column("site").to_numpy(zero_copy_only=False).astype(str)
+    asked, took = (
+        checks.finite(name, table.column(name).to_numpy(zero_copy_only=False))
+        for name in RECORDED[1:]
+    )
+    found = {}
+    for site in dict.fromkeys(sites.tolist()):
+        rows = np.flatnonzero(sites == site)
+        if (np.diff(asked[rows]) < 0).any():
+            row = int(rows[1:][np.diff(asked[rows]) < 0][0])
+            raise DataError(
+                f"{path} must not go back in time: row {row + 1} of {site} was asked at "
+                f"{asked[row]:g}, after a later one"
+            )
+        if not (took[rows] > 0).all():
+            raise DataError(f"{path}: took must be > 0, got {took[rows].min():g} of {site}")
+        found[site] = took[rows]
+    return found
+
+
 def published(n_clients: int) -> DelayTable:
     """The table of CodedPaddedFL for N clients: see `delays.coded_padded_fl`."""
     rate = delays.coded_padded_fl(n_clients)
@@ -149,7 +183,7 @@ def published(n_clients: int) -> DelayTable:
     )
 
 
-__all__ = ["PUBLISHED", "DelayTable", "published", "read"]
+__all__ = ["PUBLISHED", "RECORDED", "DelayTable", "published", "read", "read_recording"]
 
 
 def __dir__() -> list[str]:

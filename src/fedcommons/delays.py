@@ -235,6 +235,7 @@ class Absences:
         if not ((length > 0) & np.isfinite(length))[share > 0].all():
             raise ArgumentError(f"mean_seconds must be > 0 and finite, got {length.min():g}")
         horizon = checks.positive("horizon", horizon)
+        self.share = share
         # Where each client turns away and where it comes back, in turn, client after client.
         edges = [
             _edges(share[i], length[i], horizon, one) if share[i] > 0 else np.empty(0)

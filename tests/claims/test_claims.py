@@ -211,7 +211,7 @@ def test_a_claim_says_all_that_is_needed_to_judge_it():
         }  # fmt: skip
         assert all(content[name] for name in content if name != "fixed_beforehand")
         for part in content["components"]:
-            assert set(part) == {"name", "difference", "sem", "z"}
+            assert set(part) == {"name", "difference", "sem", "half", "z"}
 
 
 def test_a_study_that_is_not_the_papers_has_no_claims():

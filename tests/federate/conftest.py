@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,8 @@ from fedcommons.federate.protocol.joint_draw import promise
 from fedcommons.federate.protocol.keys import Identity
 from fedcommons.federate.protocol.receipts import Receipt
 from fedcommons.federate.protocol.records import Epoch, Offer, SignedOffer
+from fedcommons.federate.protocol.withdrawals import Withdrawn
+from fedcommons.federate.server.withdrawals import withdraw
 from fedcommons.federate.site.following import Proof
 from fedcommons.federate.site.own_data import SiteData
 from fedcommons.federate.site.policy import SIMULATED, Policy
@@ -143,6 +145,15 @@ def exchange(sites: list[Site], epoch: Epoch) -> Commit:
     under = [record for site in sites if (record := site.store.commit_record()[1])]
     after = max(map(Commit.decode, under), key=lambda commit: commit.order, default=None)
     return committed_to(epoch, list(found.values()), after)
+
+
+def withdrawn(
+    sites: list[Site], commit: Commit, place: int, numbers: Sequence[int], n_private: int = 0
+) -> Commit:
+    """The next commit, in which a site has withdrawn these, as it signed."""
+    identity = sites[place].identity_in(commit.members)
+    said = Withdrawn(tuple(numbers), n_private).signed(identity, commit)
+    return withdraw(commit, place, said)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from playwright.sync_api import sync_playwright
 
 from fedcommons.figures import style
 from fedcommons.figures.page import VERDICTS, render_page
-from fedcommons.figures.series import Z95
+from fedcommons.intervals import half_width
 from fedcommons.simulate import definition, studies
 from fedcommons.simulate.result import THEORY
 
@@ -79,7 +79,9 @@ CLAIMS = {
             "fixed_beforehand": k != 1,
             "verdict": verdict,
             "evidence": f"evidence {k}",
-            "components": [{"name": "a part", "difference": -0.25, "sem": None, "z": 3.0}],
+            "components": [
+                {"name": "a part", "difference": -0.25, "sem": None, "half": None, "z": 3.0}
+            ],
         }
         for k, verdict in enumerate(VERDICTS)
     ],
@@ -271,7 +273,7 @@ def test_hover_shows_the_values_of_the_table(page):
     assert {label: number for label, number, _ in rows} == {
         label: f"{number:.4f}" for label, number in expected.items()
     }
-    assert {spread for *_, spread in rows} == {f"± {Z95 * 0.01:.4f}"}
+    assert {spread for *_, spread in rows} == {f"± {float(half_width(0.01, 3)):.4f}"}
 
 
 def test_arrow_keys_read_the_values(page):

@@ -150,7 +150,9 @@ def test_without_a_target_gain_is_weighed_against_cost():
     found = priced([(0, 1.0), (1, 0.5), (10, 0.4), (20, 0.39)])
     taken = plan.recommend(found)
     assert taken.option == found[1]
-    assert taken.reason == "82% of what all options could gain for 5% of the cost of most"
+    assert taken.reason == (
+        "it has 82% of what the most that was compared would gain, which costs 20.0 times as much"
+    )
 
 
 def test_what_costs_nothing_is_taken_for_its_variance():

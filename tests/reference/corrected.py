@@ -26,8 +26,9 @@ def train(
     *,
     rate: float,
     decay: float = 1.0,
+    warm: bool = False,
 ) -> list[np.ndarray]:
-    """The models before the first tick and after each.
+    """The models before the first tick and after each; the rate falls by `decay` a second.
 
     Every client works on its chunks in turn; whatever it computed arrives when its job is done.
     """
@@ -35,7 +36,7 @@ def train(
     shared = [j for j in range(M) if placement.copies[j]]
     n = [sum(owner == i) for i in range(placement.n_clients)]
     a = [sum(owner[j] == i for j in shared) for i in range(placement.n_clients)]
-    R, R_at = [np.zeros_like(x) for _ in range(M)], [-1] * M
+    R, R_at = [gradient(j, x) if warm else np.zeros_like(x) for j in range(M)], [-1] * M
     other, other_at = [np.zeros_like(x) for _ in range(M)], [-1] * M
     models, jobs = [x], [0] * placement.n_clients
     pending: dict[int, tuple[int, list[int], list[int]]] = {}
@@ -56,5 +57,5 @@ def train(
         for j in shared:
             if ticks.away[t, owner[j]] and other_at[j] > R_at[j]:
                 v = v + n[owner[j]] / a[owner[j]] * (other[j] - R[j])
-        models.append(models[-1] - rate * decay**t / M * v)
+        models.append(models[-1] - rate * decay ** ticks.begins[t] / M * v)
     return models

@@ -9,9 +9,10 @@ import pyarrow
 import pytest
 from scipy import stats
 
+from fedcommons.intervals import mean_and_half
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.definition import Figure, Line, Study
-from fedcommons.simulate.summary import mean_and_half, summarise
+from fedcommons.simulate.summary import summarise
 
 
 def study(*probs: float) -> Study:

@@ -68,6 +68,7 @@ class Claim:
                     "name": c.name,
                     "difference": c.difference,
                     "sem": _or_null(c.sem),
+                    "half": _or_null(c.half),
                     "z": _or_null(c.z),
                 }
                 for c in self.components
@@ -146,7 +147,7 @@ def equality(
     worst = max(components, key=lambda c: abs(c.difference))
     evidence = (
         f"{len(components)} components; the largest, {worst.name}: {worst.difference:+.2g} ± "
-        f"{worst.sem:.2g} (z = {worst.z:.1f}); what counts as equal: ± {tolerance:g}"
+        f"{worst.half:.2g} (z = {worst.z:.1f}); up to {tolerance:g} counts as equal"
     )
     return Claim(id_, claim, where, statistic, verdict, evidence, tuple(components))
 
@@ -180,5 +181,5 @@ def _weakest(components: Sequence[Component]) -> str:
     worst = min(components, key=lambda c: c.z)
     return (
         f"{len(components)} components; the weakest, {worst.name}: "
-        f"{worst.difference:+.4g} ± {worst.sem:.2g} (z = {worst.z:.1f})"
+        f"{worst.difference:+.4g} ± {worst.half:.2g} (z = {worst.z:.1f})"
     )

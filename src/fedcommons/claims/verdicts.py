@@ -23,6 +23,7 @@ import numpy as np
 from scipy import stats
 
 from fedcommons.checks import FloatArray
+from fedcommons.intervals import half_width
 
 LEVEL = 0.01
 RARE = 0.10
@@ -70,8 +71,13 @@ class Component:
         return float(stats.t.sf(excess / self.sem, self.runs - 1))
 
     @property
+    def half(self) -> float:
+        """Half of the 95 % interval of the mean, which is what ± is where results are shown."""
+        return float(half_width(self.sem, self.runs))
+
+    @property
     def half_width(self) -> float:
-        """Half of the 99 % interval of the mean.
+        """Half of the 99 % interval of the mean, by which equality is judged.
 
         Without spread it is the sign test's: between the least and the greatest of n runs lies
         the median with probability 1 - 2^(1-n).

@@ -24,22 +24,23 @@ def quarantine(
 ) -> None:
     """List the sites that are left out, and why; or let one take part again.
 
-    A claim that is held back is approved by lifting it. Between two runs of
-    the server: it holds its folder while it runs.
+    A claim that is held back is approved by lifting it. While a run goes on the
+    server takes this up before its next round.
 
     Example: fedcommons federate quarantine /srv/federation --lift hospital-b
     """
     need_flower()
+    from fedcommons.federate.server import lifting
     from fedcommons.federate.server import quarantine as quarantines
 
     folder = state_dir.resolve()
     if not (folder / "format.json").exists():
         raise ArgumentError(f"state-dir must be a server's folder, got {state_dir}")
     if lift:
-        entry = quarantines.lift(folder, lift)
-        said = f"{entry.site} takes part again from the next run on"
+        entry, is_done = lifting.lift(folder, lift)
+        said = f"{entry.site} takes part again from the next {'run' if is_done else 'round'} on"
         if as_json:
-            screen.say_json({"lifted": entry.site, "identity": entry.identity})
+            screen.say_json({"lifted": entry.site, "identity": entry.identity, "done": is_done})
         else:
             screen.say(said)
         return

@@ -197,18 +197,34 @@ def approve(
     exchange: Annotated[
         int | None, typer.Option(help="The number of the exchange; by default the next.")
     ] = None,
+    change: Annotated[
+        bool, typer.Option("--change", help="Instead: answer after the next change of the commit.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Let this site take part in one more exchange.
 
     The first needs no approval, unless the policy says otherwise. What was
-    given to others before stays with them.
+    given to others before stays with them. With --change the site answers after
+    one change of the commit that is about fewer examples than min-change.
 
     Example: fedcommons federate approve /srv/hospital-a/store
     """
     need_flower()
     from fedcommons.federate.site.given import NEXT
 
+    if change:
+        if exchange is not None:
+            raise ArgumentError("either --exchange or --change must be given, got both")
+        with _opened(folder) as store:
+            store.changes.approve()
+        if as_json:
+            screen.say_json({"approved": ["change"]})
+        else:
+            screen.say(
+                "the next change of the commit is approved, however few examples it is about"
+            )
+        return
     number = NEXT
     if exchange is not None:
         number = checks.integer("exchange", exchange, low=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import typer
@@ -13,6 +14,7 @@ from fedcommons.cli.plan_options import (
     OutputOptions,
     PriceOptions,
     TargetOptions,
+    TimeOptions,
     WhoOptions,
     numbers,
     one_or_each,
@@ -25,7 +27,16 @@ if TYPE_CHECKING:
     from fedcommons.checks import IntArray
     from fedcommons.datasets import Dataset
     from fedcommons.placement import Placement
-    from fedcommons.plan import Option, Recommendation, Sites, Targets
+    from fedcommons.plan import (
+        Option,
+        Outcome,
+        Prices,
+        Question,
+        Recommendation,
+        Sites,
+        Targets,
+    )
+    from fedcommons.theory.expected_variance import Geometry
 
 
 @command
@@ -34,10 +45,11 @@ def plan(
     who: WhoOptions,
     choice: ChoiceOptions,
     price: PriceOptions,
+    time: TimeOptions,
     target: TargetOptions,
     output: OutputOptions,
 ) -> None:
-    """What sharing buys: heterogeneity, variance, records moved and compute for each c and d.
+    """What sharing buys, for each c and d: evenness, variance, records moved, compute, hours.
 
     Example: fedcommons plan --partition dirichlet --alpha 0.1 --p 0.7 --max-variance 0.5
     """
@@ -56,20 +68,28 @@ def plan(
     copies = sorted(set(whole_numbers("copies", choice.copies)))
     if "copies" not in given:
         copies = [d for d in copies if d < sites.n_sites]
+    parts = numbers("proportions", choice.proportions)
     found = planner.options(
         sites,
         geometry,
         copies=copies,
-        proportions=numbers("proportions", choice.proportions),
+        proportions=parts,
         code=choice.code,
         prices=prices,
     )
     placed = None
     if there:
         placed = planner.as_placed(*there, sites, geometry, code=choice.code, prices=prices)
+    question = _question(
+        sites, geometry, prices, choice.code, time, dataset, max(copies), output.seed
+    )
     taken = planner.recommend(found, targets)
     needed: dict[Option, float] = {}
-    if dataset is not None and target.accuracy is not None and taken.option is not None:
+    timed: dict[Option, Outcome] = {}
+    if question.timing is not None:
+        question, timed = _timed(question, found, dataset, target.accuracy, time.deadline, output)
+        taken = _by_hours(timed, targets)
+    elif dataset is not None and target.accuracy is not None and taken.option is not None:
         taken, needed = _by_pilot(
             sites, dataset, found, targets, target.accuracy, choice.code, price.rounds, output.seed
         )
@@ -82,13 +102,84 @@ def plan(
         "geometry": f"pilot on {output.data}"
         if output.data
         else "assumed: inputs as alike as MNIST's",
+        "times": question.timing.words if question.timing else None,
+        "course": question.course.words,
     }
-    _show(plan_table.Plan(found, taken, placed, needed, about), output)
+    span = None
+    if not output.data and taken.option is not None and taken.option.copies:
+        span = planner.for_other_data(sites, taken.option, choice.code)
+    said = planner.sentence(
+        taken, outcomes=timed, alone=next(iter(timed.values()), None), span=span,
+        error=question.course.error,
+    )  # fmt: skip
+    _show(plan_table.Plan(found, taken, said, placed, needed, timed, about), output)
 
 
 def _is_given(ctx: typer.Context, name: str) -> bool:
     source = ctx.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
+
+
+def _question(
+    sites: Sites,
+    geometry: Geometry,
+    prices: Prices,
+    code: str,
+    time: TimeOptions,
+    dataset: Dataset | None,
+    copies: int,
+    seed: int,
+) -> Question:
+    """All that is known of the sites, their times too."""
+    from fedcommons import plan as planner
+
+    timing = None
+    if time.delays is not None:
+        adds = time.multiply_adds
+        if adds is None and dataset is not None:  # of softmax regression
+            adds = 2.0 * (dataset.inputs("train", [0]).shape[1] + 1) * dataset.n_classes
+        timing = planner.read_timing(
+            time.delays, sites, copies=copies, multiply_adds=adds, seed=seed
+        )
+    course = planner.assumed_course(max(1, prices.rounds))
+    return planner.Question(sites, geometry, prices, course, timing, code)
+
+
+def _timed(
+    question: Question,
+    found: list[Option],
+    dataset: Dataset | None,
+    accuracy: float | None,
+    deadline: float | None,
+    output: OutputOptions,
+) -> tuple[Question, dict[Option, Outcome]]:
+    """What every option brings at its deadline; a pilot says how many rounds, if there are data."""
+    from fedcommons import plan as planner
+
+    def outcomes(question: Question) -> dict[Option, Outcome]:
+        share = {one: planner.shared(question, one.part, int(one.copies)) for one in found}
+        return {one: planner.at_deadline(question, share[one], deadline) for one in found}
+
+    timed = outcomes(question)
+    if dataset is None or accuracy is None:
+        return question, timed
+    tried = [(one.part, outcome) for one, outcome in timed.items()]
+    course = planner.measured_course(
+        question, tried, dataset, accuracy, max_rounds=question.prices.rounds, seed=output.seed
+    )
+    question = replace(question, course=course)
+    return question, outcomes(question)
+
+
+def _by_hours(timed: dict[Option, Outcome], targets: Targets) -> Recommendation:
+    """What to take by the hours until the target."""
+    from fedcommons import plan as planner
+
+    fit = targets.reached(list(timed))
+    if not fit:
+        return planner.recommend(list(timed), targets)
+    hours = {one: float("inf") if (h := timed[one].hours) is None else h for one in fit}
+    return planner.recommend_by_hours(hours, targets)
 
 
 def _check_plot(output: OutputOptions) -> None:

@@ -63,7 +63,29 @@ class PriceOptions:
 
     price_record: Annotated[float, typer.Option(help="Of moving a record.")] = 1.0
     price_compute: Annotated[float, typer.Option(help="Of computing on a record once.")] = 0.0
-    rounds: Annotated[int, typer.Option(help="Rounds that will be trained.")] = 50
+    rounds: Annotated[
+        int, typer.Option(help="Rounds that will be trained; hours count them without noise.")
+    ] = 50
+
+
+@dataclass(frozen=True, slots=True)
+class TimeOptions:
+    """How long sites take."""
+
+    delays: Annotated[
+        str | None,
+        typer.Option(
+            help="How long sites take: CSV, a line for each (site, multiply-adds or examples a "
+            "second, spread, link, failures); a recording (.parquet); or coded-padded-fl."
+        ),
+    ] = None
+    multiply_adds: Annotated[
+        float | None,
+        typer.Option(help="Of one example, where delays count them; 2 a parameter with --data."),
+    ] = None
+    deadline: Annotated[
+        float | None, typer.Option(help="Seconds a round waits at most; the best one by default.")
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +127,9 @@ def refuse_contradictions(given: set[str]) -> None:
     if ("labels" in given) != ("placement" in given):
         raise ArgumentError("placement and labels must be given together")
     files = given & {"sites", "placement"}
+    for name in ("multiply_adds", "deadline"):
+        if name in given and "delays" not in given:
+            raise ArgumentError(f"{name.replace('_', '-')} must be given with delays")
     for name in OF_MADE_UP_SITES:
         if files and name in given:
             option, file = name.replace("_", "-"), files.pop()

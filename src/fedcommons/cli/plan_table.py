@@ -13,7 +13,7 @@ from rich.table import Table
 from fedcommons.cli import screen
 
 if TYPE_CHECKING:
-    from fedcommons.plan import Option, Recommendation
+    from fedcommons.plan import Option, Outcome, Recommendation
 
 MEMORY = (
     "With memory the first round's variance is the one above, or 0 if it starts warm; later it is "
@@ -24,17 +24,33 @@ LEGEND = (
     "c: how much of all examples is shared; variance: of the first round's estimate, relative to "
     "no sharing; · not beaten in cost and variance at once."
 )
+TIMES = (
+    "Deadline: the one with the fewest hours. Round: seconds on average, held copies included. "
+    "Late answers count as missing; remembered ones allow for shorter deadlines."
+)
 MOST_NAMES = 12  # of classes, in words
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The options, which to take, the placement that is there if any, and the pilot's rounds."""
+    """What was found.
+
+    Attributes:
+        options: what was compared.
+        taken: which of them to take.
+        sentence: the same in words to repeat.
+        placed: the placement that is there, if any.
+        rounds: the pilot's, if no times are known.
+        timed: what options bring at their deadlines, if times are known.
+        about: who and what this is about.
+    """
 
     options: list[Option]
     taken: Recommendation
+    sentence: str
     placed: Option | None
     rounds: dict[Option, float]
+    timed: dict[Option, Outcome]
     about: dict[str, Any]
 
     def say_json(self) -> None:
@@ -44,15 +60,24 @@ class Plan:
             "placed": asdict(self.placed) if self.placed else None,
             "recommended": self._record(self.taken.option) if self.taken.option else None,
             "reason": self.taken.reason,
+            "sentence": self.sentence,
             "memory": MEMORY,
         }
         screen.say_json(record)
 
     def _record(self, option: Option) -> dict[str, Any]:
-        if not self.rounds:
-            return asdict(option)
-        needed = self.rounds.get(option, math.inf)
-        return {**asdict(option), "rounds_to_accuracy": None if math.isinf(needed) else needed}
+        found = asdict(option)
+        if self.rounds:
+            found["rounds_to_accuracy"] = _finite(self.rounds.get(option, math.inf))
+        if outcome := self.timed.get(option):
+            found |= {
+                "deadline": outcome.deadline,
+                "seconds_a_round": outcome.seconds,
+                "rounds": _finite(outcome.rounds),
+                "hours": _finite(outcome.hours),
+                "straggler_prob": outcome.straggler_prob.tolist(),
+            }
+        return found
 
     def print(self) -> None:
         about = self.about
@@ -60,8 +85,10 @@ class Plan:
         table = Table(
             title=screen.words(title, "table.title"), box=box.SIMPLE_HEAD, collapse_padding=True
         )  # fits 80 columns
-        heads = ["c", "d", "heterogeneity", "variance", "vs IID", "moved", "compute", "cost"]
-        for name in [*heads, *(["rounds"] if self.rounds else []), ""]:
+        more = ["deadline", "round", "rounds", "hours"] if self.timed else ["vs IID"]
+        heads = ["c", "d", *([] if self.timed else ["heterogeneity"]), "variance", *more, "moved"]
+        heads += [] if self.timed else ["compute"]
+        for name in [*heads, "cost", *(["rounds"] if self.rounds else []), ""]:
             table.add_column(name, justify="right")
         if self.placed:
             table.add_row(*self._row(self.placed), "as placed", end_section=True)
@@ -76,27 +103,38 @@ class Plan:
         for words in about["left_out"]:
             console.print(screen.words(f"Left out: {words}.", "dim"))
         console.print(LEGEND, style="dim")
-        if self.taken.option:
-            c, d = self.taken.option.proportion, self.taken.option.copies
-            said = f"Take c = {c:.3g}, d = {d:g}: {self.taken.reason}."
-        else:
-            said = f"Nothing fits: {self.taken.reason}."
-        console.print(screen.words(said))
+        if self.timed:
+            console.print(screen.words(f"Rounds: {about['course']}. {TIMES}", "dim"))
+        console.print(screen.words(self.sentence))
         console.print(MEMORY, style="dim")
 
     def _row(self, option: Option) -> list[str]:
-        needed = self.rounds.get(option)
+        needed, outcome = self.rounds.get(option), self.timed.get(option)
+        plain = [f"{option.variance_iid:.2f}"]
         return [
             f"{option.proportion:.3g}",
             f"{option.copies:.3g}",
-            f"{option.heterogeneity:.4f}",
+            *([] if self.timed else [f"{option.heterogeneity:.4f}"]),
             f"{option.variance:.3f}",
-            f"{option.variance_iid:.2f}",
+            *(_times(outcome) if self.timed else plain),
             f"{option.moved:,.0f}",
-            f"+{option.extra_compute:.0%}",
+            *([] if self.timed else [f"+{option.extra_compute:.0%}"]),
             f"{option.cost:,.0f}",
             *([f"{needed:g}" if needed is not None else ""] if self.rounds else []),
         ]
+
+
+def _times(outcome: Outcome | None) -> list[str]:
+    if outcome is None or outcome.hours is None:
+        return [""] * 4
+    if math.isinf(outcome.hours):
+        return [f"{outcome.deadline:.3g} s", f"{outcome.seconds:.3g} s", "never", "never"]
+    times = (outcome.deadline, outcome.seconds)
+    return [*(f"{t:.3g} s" for t in times), f"{outcome.rounds:.0f}", f"{outcome.hours:.3g}"]
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or math.isinf(value) else value
 
 
 def _listed(names: list[str]) -> str:

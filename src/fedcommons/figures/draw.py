@@ -37,7 +37,9 @@ def draw_all(study: Study, table: pyarrow.Table, folder: Path) -> dict[str, str]
 
 
 def _save(picture: Picture, file: Path) -> None:
-    """As PNG and SVG; `file` is without its suffix."""
+    """As PNG and SVG, which share one layout; `file` is without its suffix."""
+    picture.draw_without_rendering()
+    picture.set_layout_engine("none")
     for suffix in ("png", "svg"):
         metadata = {"Date": None} if suffix == "svg" else None
         path = file.with_name(f"{file.name}.{suffix}")

@@ -37,7 +37,7 @@ def curves(figure: Figure, series: list[Series], metric: Metric) -> Picture:
     height = 4.0 + (0.16 * -(-len(names) // 2) if crowded else 0)
     picture = Picture(figsize=(style.FULL_WIDTH, height), layout="constrained")
     axes = picture.subplots(2, len(by_p), sharex=True, sharey="row", squeeze=False)
-    last = len(series[0].mean(main)) - 1
+    last, times = len(series[0].mean(main)) - 1, series[0].times
     log_above = _is_far_apart(series, metric) and _on_log_axis(axes[0, 0], series, main)
     log_below = _on_log_axis(axes[1, 0], series, "second_moment")
     for (top, bottom), (p, group) in zip(axes.T, by_p.items(), strict=True):
@@ -50,19 +50,19 @@ def curves(figure: Figure, series: list[Series], metric: Metric) -> Picture:
             ):
                 style.band(
                     panel,
-                    x,
+                    times[x],
                     s.mean(name)[x],
                     s.half_width(name)[x],
                     style.colour(s.label, labels),
                     log=log,
                     linestyle=style.dash(s.label, labels),
                 )
-        top.set_title(f"p = {p:g}")
-        top.set_xlim(0, last)
-        bottom.set_xlabel("communication round")
+        top.set_title("" if series[0].clocked else f"p = {p:g}")
+        top.set_xlim(0, times[-1])
+        bottom.set_xlabel("seconds" if series[0].clocked else "communication round")
         bottom.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     if not log_above:
-        _set_limits(axes[0, 0], series, metric, min(3, last))
+        _set_limits(axes[0, 0], series, metric)
     axes[0, 0].set_ylabel(metric.words.replace(" (", "\n("))
     axes[1, 0].set_ylabel(r"second moment $|\hat g|^2$")
     _footer(picture, figure, everything)
@@ -86,11 +86,12 @@ def curves(figure: Figure, series: list[Series], metric: Metric) -> Picture:
     return picture
 
 
-def _set_limits(axes: Axes, series: list[Series], metric: Metric, begin: int) -> None:
-    """Leave the first rounds' values, which may be far off, outside."""
-    later = np.concatenate([s.mean(metric.name)[begin:] for s in series])
-    later = later[np.isfinite(later)]
-    lowest, highest = later.min(), later.max()
+def _set_limits(axes: Axes, series: list[Series], metric: Metric) -> None:
+    """From the first round on; what is not bounded may begin so far off that it is left outside."""
+    begin = 0 if metric.is_proportion else min(3, len(series[0].mean(metric.name)) - 1)
+    values = np.concatenate([s.mean(metric.name)[begin:] for s in series])
+    values = values[np.isfinite(values)]
+    lowest, highest = values.min(), values.max()
     if metric.is_proportion:
         axes.set_ylim(bottom=max(0.0, np.floor(lowest * 20) / 20 - 0.02))
     elif highest > lowest:
@@ -348,13 +349,26 @@ def _footer(
     runs = series[0].runs
     text = f"{style.words(figure.title)}. "  # a title is not mathematics
     text += "A single run." if runs == 1 else f"Means of {runs} runs. {intervals}"
+    text += _pairs(series)
     lost = [
-        f"{s.diverged} of {s.label} (p = {s.curve.straggler_prob:g})" for s in series if s.diverged
+        f"{s.diverged} of {s.label}{'' if s.clocked else f' (p = {s.curve.straggler_prob:g})'}"
+        for s in series
+        if s.diverged
     ]
     if lost:
         text += f" Diverged and left out: {', '.join(lost)}."
     width = int(picture.get_figwidth() * 17)
     picture.supxlabel(textwrap.fill(text, width), fontsize=7, color="#333333")
+
+
+def _pairs(series: list[Series]) -> str:
+    """What a pair such as (0.5, 3) in a label means, if there is one."""
+    for s in series:
+        c, d = s.curve.proportion, s.curve.copies
+        if f"({c:g}, {d})" in s.label:
+            others = "client" if d == 1 else "clients"
+            return f" ({c:g}, {d}): c = {c:g} of the examples are copied to d = {d} other {others}."
+    return ""
 
 
 PLOTS: dict[str, Callable[[Figure, list[Series], Metric], Picture]] = {

@@ -11,10 +11,9 @@ import pyarrow.compute
 
 from fedcommons.checks import FloatArray
 from fedcommons.figures import captions
+from fedcommons.intervals import half_width
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.definition import Figure, Line
-
-Z95 = 1.959963984540054
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +36,25 @@ class Series:
     def mean(self, name: str) -> FloatArray:
         return self.columns[f"{name}_mean"]
 
+    def interval(self, name: str) -> FloatArray:
+        """Half of the 95 % interval of the mean; NaN where a single run gives none."""
+        return half_width(self.columns[f"{name}_sem"], self.runs - self.diverged)
+
     def half_width(self, name: str) -> FloatArray:
-        """Half of the 95 % interval of the mean; 0 where a single run gives none."""
-        return np.nan_to_num(self.columns[f"{name}_sem"] * Z95)
+        """The same to draw: 0 where there is none."""
+        return np.nan_to_num(self.interval(name))
+
+    @property
+    def times(self) -> FloatArray:
+        """What its numbers stand over: rounds, or seconds under a clock."""
+        if self.clocked:
+            return self.columns["seconds"]
+        return np.arange(len(self.columns["runs"]), dtype=np.float64)
+
+    @property
+    def clocked(self) -> bool:
+        """Whether it was trained under a clock."""
+        return "seconds" in self.columns
 
     @property
     def runs(self) -> int:

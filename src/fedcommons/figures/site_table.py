@@ -10,7 +10,7 @@ import pyarrow.compute
 
 from fedcommons.figures import captions
 from fedcommons.figures.markup import Markup, joined, markup
-from fedcommons.figures.series import Z95
+from fedcommons.intervals import half_width
 from fedcommons.metrics import Metric
 from fedcommons.simulate.definition import Figure
 
@@ -77,5 +77,5 @@ def _row(label: str, p: float, at: Mapping[str, Row], main: Metric) -> Markup:
 def _words(row: Row, main: Metric) -> str:
     if not row["runs"]:
         return "–"
-    half = f" ± {main.shown(Z95 * row['sem'])}" if row["runs"] > 1 else ""
+    half = f" ± {main.shown(float(half_width(row['sem'], row['runs'])))}" if row["runs"] > 1 else ""
     return main.shown(row["mean"]) + half

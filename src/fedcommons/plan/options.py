@@ -205,7 +205,7 @@ def _for_copies(scale: _Scale, parts: Sequence[float], d: int, code: str) -> lis
                 part=part,
                 proportion=shared / sites.n_examples,
                 copies=d,
-                heterogeneity=_distance(sites, offered, d),
+                heterogeneity=distance_after(sites, offered, d),
                 variance=float(variances.mean()),
                 moved=d * shared,
             )
@@ -213,8 +213,11 @@ def _for_copies(scale: _Scale, parts: Sequence[float], d: int, code: str) -> lis
     return found
 
 
-def _distance(sites: Sites, offered: FloatArray, d: int) -> float:
-    """Theorem 1, averaged over classes, possible partitions and how a mask may be rounded."""
+def distance_after(sites: Sites, offered: FloatArray, d: int) -> float:
+    """|Y - Theta*|^2 after sharing (Theorem 1).
+
+    The mean over classes, possible partitions and how a mask may be rounded.
+    """
     if sites.n_sites <= ROUNDINGS_UP_TO:
         # The formula takes each column by itself.
         counts, offers = (np.concatenate(list(a), axis=1) for a in (sites.counts, offered))

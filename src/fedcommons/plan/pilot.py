@@ -7,9 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedcommons import checks, coding, estimators, privacy, sharing
+from fedcommons.checks import BoolArray, FloatArray
 from fedcommons.datasets import Dataset
 from fedcommons.errors import ArgumentError, DataError
+from fedcommons.plan.course import Course, measured
 from fedcommons.plan.options import Option
+from fedcommons.plan.outcome import Outcome, Question
 from fedcommons.plan.sites import Sites
 from fedcommons.stragglers import Bernoulli
 from fedcommons.streams import stream
@@ -17,6 +20,8 @@ from fedcommons.tasks import softmax
 from fedcommons.training import train
 
 TEST_EXAMPLES = 2000
+POINTS = 7  # of the course that is measured
+RATES = (0.04, 0.1, 0.25)  # steps, of which the best counts
 
 
 def rounds_to_accuracy(
@@ -46,18 +51,79 @@ def rounds_to_accuracy(
     for option in options:
         curves = [
             _accuracies(
-                sites, option, dataset, code, estimator, learning_rate, decay, max_rounds, seed, run
+                sites, option.part, int(option.copies), sites.straggler_prob, dataset, code,
+                estimator, learning_rate, decay, max_rounds, seed, run,
             )
             for run in range(checks.integer("runs", runs, low=1))
-        ]
-        reached = np.flatnonzero(np.mean(curves, axis=0) >= accuracy)
-        found.append(float(reached[0] + 1) if reached.size else np.inf)
+        ]  # fmt: skip
+        found.append(_first(np.mean(curves, axis=0) >= accuracy))
     return found
+
+
+def _first(reached: BoolArray) -> float:
+    """The round, counted from 1, that is the first in which it is so; infinite if none is."""
+    return float(np.argmax(reached) + 1) if reached.any() else np.inf
+
+
+def course(
+    question: Question,
+    tried: Sequence[tuple[float, Outcome]],
+    dataset: Dataset,
+    accuracy: float,
+    *,
+    max_rounds: int = 50,
+    runs: int = 3,
+    seed: int = 0,
+) -> Course:
+    """How many rounds an accuracy takes by how noisy estimates are, from a few trainings.
+
+    Softmax regression with the coded sum, as in `rounds_to_accuracy`, each with the best of the
+    steps `RATES`; of the options and deadlines in `tried`, given with their parts, `POINTS` that
+    are spread over their noise.
+    """
+    checks.real("accuracy", accuracy, low=0, high=1)
+    usable = sorted((pair for pair in tried if np.isfinite(pair[1].noise)), key=_noise)
+    wanted = np.geomspace(max(_noise(usable[0]), 1e-3), max(_noise(usable[-1]), 2e-3), POINTS)
+    nearest = [
+        min(usable, key=lambda pair: abs(np.log(max(_noise(pair), 1e-3) / x))) for x in wanted
+    ]
+    chosen = list({_noise(pair): pair for pair in nearest}.values())
+    rounds = []
+    for part, one in chosen:
+        best = np.inf
+        for rate in RATES:
+            curves = [
+                _accuracies(
+                    question.sites, part, one.copies, one.straggler_prob, dataset, question.code,
+                    "coded_sum", rate, 1.0, max_rounds, seed, run,
+                )
+                for run in range(checks.integer("runs", runs, low=1))
+            ]  # fmt: skip
+            best = min(best, _first(np.mean(curves, axis=0) >= accuracy))
+        rounds.append(best)
+    reached = [k for k, n in enumerate(rounds) if np.isfinite(n)]
+    if len(reached) < 2:
+        raise DataError(
+            f"accuracy must be one that at least two of {len(chosen)} trial trainings reach within "
+            f"{max_rounds} rounds, got {accuracy:g} reached by {len(reached)}: lower it, or raise "
+            "rounds"
+        )
+    words = (
+        f"{len(reached)} trainings of softmax regression on {dataset.name} to accuracy "
+        f"{accuracy:g}, {runs} runs each"
+    )
+    return measured([chosen[k][1].noise for k in reached], [rounds[k] for k in reached], words)
+
+
+def _noise(pair: tuple[float, Outcome]) -> float:
+    return pair[1].noise
 
 
 def _accuracies(
     sites: Sites,
-    option: Option,
+    part: float,
+    copies: int,
+    straggler_prob: FloatArray,
     dataset: Dataset,
     code: str,
     estimator: str,
@@ -77,12 +143,12 @@ def _accuracies(
         shareable[mine] = privacy.proportion(
             labels[mine],
             owner[mine],
-            option.part * sites.shareable[:, label],
+            part * sites.shareable[:, label],
             n_clients=N,
             rng=stream(seed, "pilot mask", run, label),
         )
     placement = sharing.randomised(
-        owner, shareable, int(option.copies), n_clients=N, rng=stream(seed, "pilot sharing", run)
+        owner, shareable, copies, n_clients=N, rng=stream(seed, "pilot sharing", run)
     )
     inputs = dataset.inputs("train", rows)
     owner_share = None
@@ -90,21 +156,19 @@ def _accuracies(
         residuals = softmax.initial_residuals(labels, dataset.n_classes)
         products = softmax.gradient_products(inputs, residuals)
         owner_share = coding.owner_share_from_products(placement, products)
-    shares = coding.by_name(
-        code, placement, straggler_prob=sites.straggler_prob, owner_share=owner_share
-    )
+    shares = coding.by_name(code, placement, straggler_prob=straggler_prob, owner_share=owner_share)
     tested = stream(seed, "pilot test", 0).permutation(len(dataset.y_test))[:TEST_EXAMPLES]
     task = softmax.SoftmaxRegression(
         inputs, labels, dataset.inputs("test", tested), dataset.y_test[tested], dataset.n_classes
     )
-    answered = Bernoulli(sites.straggler_prob).answered(
+    answered = Bernoulli(straggler_prob).answered(
         max_rounds, N, rng=stream(seed, "pilot stragglers", run)
     )
     rounds = train(
         task,
         shares,
         answered,
-        sites.straggler_prob,
+        straggler_prob,
         estimator=estimators.ESTIMATORS[estimator],
         learning_rate=learning_rate,
         decay=decay,

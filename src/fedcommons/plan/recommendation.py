@@ -93,6 +93,23 @@ def recommend_by_rounds(
     )
 
 
+def recommend_by_hours(hours: Mapping[Option, float], targets: Targets) -> Recommendation:
+    """The cheapest of those that take the fewest hours; infinite where a site is never heard."""
+    besides = f" with {targets}" if targets.asked else ""
+    fewest = min(hours.values())
+    if math.isinf(fewest):
+        return Recommendation(None, f"with no option{besides} every site can answer in time")
+    fit = [option for option, n in hours.items() if n <= SLACK * fewest]
+    chosen = min(fit, key=lambda option: (option.cost, option.variance))
+    if not chosen.copies and all(hours[option] > fewest for option in hours if option.copies):
+        return Recommendation(
+            chosen, "copies make rounds longer by more than they save in rounds, whatever is shared"
+        )
+    return Recommendation(
+        chosen, f"the cheapest{besides} that takes at most 5 % more than the fewest hours"
+    )
+
+
 def _out_of_reach(found: Sequence[Option], targets: Targets) -> Recommendation:
     nearest = targets.nearest(found)
     return Recommendation(
@@ -119,6 +136,10 @@ def _where_more_stops_paying(found: Sequence[Option]) -> Recommendation:
     chosen = max(front, key=above_the_line)
     gain = (front[0].variance - chosen.variance) / span_gain
     cost = (chosen.cost - front[0].cost) / span_cost
+    if chosen == most:
+        return Recommendation(chosen, "no option has less noise, and each step up to it pays")
     return Recommendation(
-        chosen, f"{gain:.0%} of what all options could gain for {cost:.0%} of the cost of most"
+        chosen,
+        f"it has {gain:.0%} of what the most that was compared would gain, "
+        + (f"which costs {1 / cost:.1f} times as much" if cost > 0 else "and costs nothing"),
     )

@@ -16,6 +16,8 @@ from fedcommons.streams import stream
 
 DIRICHLET_DRAWS = 8
 P, C = 0.5, 0.5  # where nothing is said
+MOST_COUNTS = 10_000_000  # of sites and classes
+SECONDS_A_COUNT, BYTES_A_COUNT = 1.2e-6, 140  # seen for a million sites of ten classes
 MOST_EXAMPLES = 2**53 - 1  # whole numbers up to here are exact as floats
 
 
@@ -92,6 +94,7 @@ def sites_of(
 ) -> Sites:
     """Sites of which only the kind is known: iid, single-class, or dirichlet with alpha."""
     N, L = checks.n_clients(n_sites), checks.integer("n_classes", n_classes, low=2)
+    _refuse_too_many(N, L)
     sizes = [checks.integer("class_size", class_size, low=1, high=MOST_EXAMPLES // L)] * L
     if kind == "dirichlet":
         if alpha is None:
@@ -112,6 +115,16 @@ def sites_of(
     else:
         counts = partition.single_class_counts(sizes, N, rng=stream(seed, "plan", 0))
     return Sites(counts.astype(np.float64), np.asarray(straggler_prob), np.asarray(shareable))
+
+
+def _refuse_too_many(N: int, L: int) -> None:
+    if N * L > MOST_COUNTS:
+        seconds, memory = N * L * SECONDS_A_COUNT, N * L * BYTES_A_COUNT
+        raise ArgumentError(
+            f"n_sites must be at most {MOST_COUNTS // L:,} with {L} classes, got {N:,}: a plan "
+            f"would take about {seconds / 60:.0f} minutes and {memory / 1e9:.0f} GB; plan for "
+            "fewer, relative numbers hardly depend on so many"
+        )
 
 
 def sites_of_dataset(

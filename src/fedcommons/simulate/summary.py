@@ -16,15 +16,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow
-from scipy import stats
 
 from fedcommons.checks import FloatArray
 from fedcommons.estimators import ESTIMATORS
+from fedcommons.intervals import mean_and_half
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.definition import Figure, Line, Study
 from fedcommons.simulate.tables import final
 
-LEVEL = 0.95
 RANKED = ("curves", "grid")  # kinds of figures that compare ways to train
 
 
@@ -126,17 +125,6 @@ def _ranked(figure: str, p: float, of_line: Mapping[str, FloatArray], sign: int)
             )
         )
     return Setting(figure, p, tuple(ranks), tuple(lost))
-
-
-def mean_and_half(values: FloatArray) -> tuple[float | None, float | None]:
-    """The mean over the runs that there are, and half of its 95 % interval; None without any."""
-    there = values[~np.isnan(values)]
-    if len(there) == 0:
-        return None, None
-    if len(there) == 1:
-        return float(there[0]), None
-    sem = there.std(ddof=1) / math.sqrt(len(there))
-    return float(there.mean()), float(stats.t.ppf((1 + LEVEL) / 2, len(there) - 1) * sem)
 
 
 def _known(found: tuple[float | None, float | None]) -> tuple[float, float | None]:

@@ -13,13 +13,17 @@ from functools import cached_property
 
 import numpy as np
 
-from fedcommons import deadlines, policies, schedule, work
+from fedcommons import asking, corrections, deadlines, policies, schedule, work
+from fedcommons.asking import Ask
 from fedcommons.checks import BoolArray, FloatArray, IntArray
-from fedcommons.delays import Delays
+from fedcommons.corrections import Division, Refresh
+from fedcommons.delays import Absences, Delays
 from fedcommons.errors import StudyError
+from fedcommons.placement import Placement
 from fedcommons.policies import Policy
 from fedcommons.reliability import Reliability
 from fedcommons.schedule import Clock, Ticks
+from fedcommons.simulate import asked, models
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.timing import Timing
 from fedcommons.streams import stream
@@ -41,6 +45,8 @@ class Timeline:
         chosen: (T, N) the chunk that each client works on if it is asked; None likewise.
         sizes: (N,) how many of what it holds each client works on.
         seconds: of the training; None without a clock.
+        refreshes: of every tick, what holders compute of absent owners' examples; None if nobody
+            corrects.
     """
 
     ticks: Ticks
@@ -49,6 +55,7 @@ class Timeline:
     chunks: tuple[tuple[IntArray, ...], ...] | None = None
     chosen: IntArray | None = None
     seconds: float | None = None
+    refreshes: list[list[Refresh]] | None = None
 
     @cached_property
     def jobs(self) -> IntArray:
@@ -84,9 +91,30 @@ class Timeline:
         return np.searchsorted(looks, self.ticks_by(self.times(n_points)), side="right") - 1
 
 
-def of_rounds(answered: BoolArray, probs: FloatArray, held: IntArray) -> Timeline:
-    """Rounds in which who does not answer in time never does."""
-    return Timeline(Ticks.of_rounds(answered), probs, held)
+def of_rounds(
+    answered: BoolArray,
+    probs: FloatArray,
+    held: IntArray,
+    *,
+    ask: Ask | None = None,
+    seed: int,
+    run: int,
+) -> Timeline:
+    """Rounds in which who does not answer in time never does.
+
+    Args:
+        answered: (T, N) who answers if asked.
+        ask: whom they ask; everybody by default. By norms, that is filled in as they come.
+    """
+    if ask is None:
+        return Timeline(Ticks.of_rounds(answered), probs, held)
+    asks = np.zeros_like(answered)
+    if ask.by != "norms":
+        everybody = np.ones(len(held), np.bool_)
+        probs = asking.missing_prob(ask.probs(everybody), probs)
+        for t in range(len(asks)):
+            asks[t] = asked.drawn(ask, everybody, t, seed=seed, run=run)
+    return Timeline(Ticks.of_rounds(answered, asks), probs, held)
 
 
 def of_clock(
@@ -99,10 +127,12 @@ def of_clock(
     seed: int,
     run: int,
     sites: tuple[str, ...] = (),
+    placement: Placement | None = None,
 ) -> Timeline:
     """The ticks of a curve under a clock.
 
     Args:
+        placement: who holds what, for a curve in which holders correct.
         held: (N,) how many examples each client computes gradients of, copies too.
         classes: (N,) of which most of a client's own examples are.
         per_example: multiply-adds.
@@ -111,9 +141,16 @@ def of_clock(
     law = timing.law(N, per_example, seed=seed, run=run, sites=sites)
     policy = policy_of(curve, law)
     sizes = sizes_of(curve, law, held, per_example)
+    division = None
+    if curve.corrected and placement is not None:
+        away = timing.absences(N, classes, seed=seed, run=run, sites=sites)
+        division = division_of(curve, law, placement, away, per_example)
+        sizes = -(-held // division.n_chunks)
     places = chunks_of(doing, held, sizes, seed=seed, run=run)
     examples = held / np.array([len(one) for one in places]) if places else sizes
-    asks = held > 0  # who has nothing to work on is not asked
+    if division is not None:
+        examples = examples + cost_of_received(curve) * division.received
+    can, ask = held > 0, curve.ask_some  # who has nothing to work on is not asked
     job = np.maximum(examples, 1) * per_example * curve.local_steps
 
     def clock(law: Delays, number: int, purpose: str) -> Ticks:
@@ -121,7 +158,11 @@ def of_clock(
         made = Clock(law, policy, job, absences=absences, weight=held.astype(np.float64))
         if curve.warm and purpose == "training":
             made.everybody(np.maximum(held, 1) * per_example)
-        return schedule.run(made, lambda _t: asks, seconds=timing.seconds)
+
+        def wanted(t: int) -> BoolArray:
+            return can if ask is None else asked.drawn(ask, can, t, seed=seed, run=number)
+
+        return schedule.run(made, wanted, seconds=timing.seconds)
 
     ticks = clock(law, run, "training")
     if curve.assumed_prob is not None:
@@ -132,11 +173,49 @@ def of_clock(
         probs = missing_share(clock(again, other, "law"))
     else:
         probs = estimated_probs(ticks)
+    if ask is not None:  # whoever of those is free: the draw does not look at who owes an answer
+        probs = asking.missing_prob(ask.probs(can), probs)
     chosen = None
     if places is not None:
         numbers = np.array([len(one) for one in places])
         chosen = _chosen(doing, ticks, numbers, seed=seed, run=run)
-    return Timeline(ticks, probs, sizes, places, chosen, timing.seconds)
+    refreshes = None
+    if division is not None and placement is not None:
+        refreshes = corrections.refreshes(ticks, placement, division.received)
+    return Timeline(ticks, probs, sizes, places, chosen, timing.seconds, refreshes)
+
+
+def division_of(
+    curve: Curve, law: Delays, placement: Placement, absences: Absences | None, per_example: float
+) -> Division:
+    """How clients divide their time between their chunks and absent owners' examples."""
+    N = placement.n_clients
+    away_share = np.zeros(N) if absences is None else absences.share
+    fitting = work.fitting(law, time_to_fit(curve, law), per_example, N)
+    return corrections.divided(placement, away_share, fitting, cost=cost_of_received(curve))
+
+
+def kept_vectors(
+    curve: Curve, law: Delays, placement: Placement, absences: Absences | None, per_example: float
+) -> int:
+    """How many vectors of the model's size clients' chunks keep in a run: 0 without chunks."""
+    if not work.parse(curve.work).in_chunks:
+        return 0
+    if not curve.corrected:
+        held = placement.held_counts()
+        sizes = np.maximum(sizes_of(curve, law, held, per_example), 1)
+        return int((-(-held // sizes)).sum())
+    n_chunks = division_of(curve, law, placement, absences, per_example).n_chunks
+    shared = int(np.count_nonzero(placement.copies))
+    return int(n_chunks.sum()) + corrections.kept_vectors(n_chunks, shared)
+
+
+def cost_of_received(curve: Curve) -> int:
+    """How many gradients a holder computes of a received example.
+
+    One, if the owner's residual of it came along; without, a second one at the anchor.
+    """
+    return 1 if curve.model in models.LINEAR else 2
 
 
 def policy_of(curve: Curve, law: Delays) -> Policy:

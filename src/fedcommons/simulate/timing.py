@@ -16,7 +16,6 @@ from fedcommons.checks import FloatArray, IntArray
 from fedcommons.delay_table import PUBLISHED, DelayTable
 from fedcommons.delays import SERVICES, Absences, Delays, Law, Recorded, Units
 from fedcommons.errors import ArgumentError, DataError
-from fedcommons.parquet import read_parquet
 from fedcommons.streams import stream
 
 STALLS = "stalls"
@@ -26,7 +25,6 @@ USUAL = {"spread": 0.5, "stall": 0.0, "link": 0.0, "failure": 0.0}
 STALL_SECONDS = 5.0
 MULTIPLY_ADDS = 2.0  # of an example for each parameter: forwards and backwards
 BY = ("client", "class")
-RECORDED = ("site", "asked_at", "took")  # the columns of a recording
 Numbers = float | tuple[float, ...]
 
 
@@ -307,30 +305,7 @@ def _table(path: str, wanted: str) -> DelayTable:
 def _recorded(path: str, wanted: str) -> dict[str, FloatArray]:
     """The seconds of each site's jobs in the order in which they were asked."""
     _unchanged(path, wanted)
-    table = read_parquet(Path(path), DataError)
-    missing = [name for name in RECORDED if name not in table.column_names]
-    if missing:
-        raise DataError(
-            f"{path} must have the columns {', '.join(RECORDED)}, got none called {missing[0]!r}"
-        )
-    sites = table.column("site").to_numpy(zero_copy_only=False).astype(str)
-    asked, took = (
-        checks.finite(name, table.column(name).to_numpy(zero_copy_only=False))
-        for name in RECORDED[1:]
-    )
-    found = {}
-    for site in dict.fromkeys(sites.tolist()):
-        rows = np.flatnonzero(sites == site)
-        if (np.diff(asked[rows]) < 0).any():
-            row = int(rows[1:][np.diff(asked[rows]) < 0][0])
-            raise DataError(
-                f"{path} must not go back in time: row {row + 1} of {site} was asked at "
-                f"{asked[row]:g}, after a later one"
-            )
-        if not (took[rows] > 0).all():
-            raise DataError(f"{path}: took must be > 0, got {took[rows].min():g} of {site}")
-        found[site] = took[rows]
-    return found
+    return delay_table.read_recording(path)
 
 
 def _ordered(

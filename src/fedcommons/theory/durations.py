@@ -22,6 +22,8 @@ NODES = 48  # of the quadrature over a stall
 QUANTILES = 100  # of a job's seconds, over which absences are averaged
 OF_A_CLIENT = ("rate", "spread", "stall", "link", "failure")
 MOST_ABSENCES = 400  # within one job
+GRID = 200  # times from which quantiles with absences are read
+HALVINGS = 45  # of the seconds between which a quantile lies
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,16 +57,18 @@ def within(
     presence: Presence | None = None,
     begun_away: npt.ArrayLike = 0.0,
 ) -> FloatArray:
-    """The probability that each client's job takes at most so long: (T, N) for seconds (T,).
+    """The probability that each client's job takes at most so long: (T, N).
 
     Args:
         delays: a `Law` or a recording.
         work: (N,) multiply-adds.
+        seconds: (T,), or (T, N) for others at each client.
         presence: jobs wait while their client is away.
         begun_away: how likely a client is away when it is asked, one number or (N,).
     """
-    times = checks.finite("seconds", seconds, ndim=1)
     work = checks.finite("work", work, ndim=1)
+    times = np.asarray(seconds, np.float64)
+    times = np.broadcast_to(times[:, None] if times.ndim == 1 else times, (len(times), len(work)))
     if isinstance(delays, Recorded):
         there = _recorded(delays, times)
     elif isinstance(delays, Law):
@@ -78,30 +82,35 @@ def within(
         return there
     away_then = np.broadcast_to(np.asarray(begun_away, np.float64), work.shape)
     for i in np.flatnonzero(presence.away > 0).tolist():
-        there[:, i] = _with_absences(delays, work, i, times, presence, float(away_then[i]))
+        there[:, i] = _with_absences(delays, work, i, times[:, i], presence, float(away_then[i]))
     return there
 
 
 def _recorded(delays: Recorded, times: FloatArray) -> FloatArray:
-    columns = [np.searchsorted(np.sort(s), times, side="right") / len(s) for s in delays.took]
+    columns = [
+        np.searchsorted(np.sort(s), times[:, i], side="right") / len(s)
+        for i, s in enumerate(delays.took)
+    ]
     return np.stack(columns, axis=1).astype(np.float64)
 
 
 def _law(law: Law, work: FloatArray, times: FloatArray) -> FloatArray:
-    """Clients that are alike are computed once."""
+    """For times (T, N); clients that are alike are computed once."""
     rows = np.stack([work / law.rate, law.spread, law.stall, law.link, law.failure], axis=1)
-    alike, which = np.unique(rows, axis=0, return_inverse=True)
-    r, spread, stall, link, failure = alike.T
-    found = np.zeros((len(times), len(alike)))
+    seen = np.concatenate([rows, times[[0, -1]].T], axis=1)  # alike in their times as well
+    _, first, which = np.unique(seen, axis=0, return_index=True, return_inverse=True)
+    r, spread, stall, link, failure = rows[first].T
+    times = times[:, first]
+    found = np.zeros(times.shape)
     chance = (1 - failure) ** 2  # of g attempts in all, for g = 2
-    left = np.ones(len(alike))
+    left = np.ones(len(first))
     for g in range(2, MOST_ATTEMPTS):
-        found += chance * _stalled(law, r, spread, stall, times[:, None] - g * link / 2)
+        found += chance * _stalled(law, r, spread, stall, times - g * link / 2)
         left = left - chance
         if left.max() < REST:
             break
         chance = chance * failure * g / (g - 1)
-    return found[:, which.ravel()]
+    return np.asarray(found[:, which.ravel()])
 
 
 def _stalled(
@@ -163,7 +172,7 @@ def _with_absences(
 
     share, length = float(presence.away[client]), float(presence.seconds[client])
     there = length * (1 - share) / share
-    s = quantiles(delays, work, client, QUANTILES)
+    s = _of_client(delays, work, client)
     left = times[:, None] - s  # what absences may take: (T, quantiles)
     rate, x = s / there, np.maximum(left, 0) / length
     found = np.zeros(left.shape)
@@ -177,23 +186,52 @@ def _with_absences(
     return np.where(left >= 0, found, 0).mean(axis=1)
 
 
-def quantiles(delays: Delays, work: FloatArray, client: int, n: int) -> FloatArray:
-    """n seconds between which a client's job, while it is there, is equally likely: (n,)."""
+def _of_client(delays: Delays, work: FloatArray, client: int) -> FloatArray:
+    """Seconds between which a client's job, while it is there, is equally likely: (QUANTILES,)."""
+    even = (np.arange(QUANTILES) + 0.5) / QUANTILES
     if isinstance(delays, Recorded):
-        return np.quantile(delays.took[client], (np.arange(n) + 0.5) / n)
-    if not isinstance(delays, Law):
-        raise ArgumentError(f"delays must be a Law or a recording, got {type(delays).__name__}")
+        return np.quantile(delays.took[client], even)
+    assert isinstance(delays, Law)
     mine = {name: getattr(delays, name)[client : client + 1] for name in OF_A_CLIENT}
-    one = replace(delays, **mine)
-    wanted = (np.arange(n) + 0.5) / n
-    job = work[client : client + 1]
-    high = max(float(one.mean(job)[0]), 1e-12)
-    while float(_law(one, job, np.array([high]))[0, 0]) < wanted[-1]:
-        high *= 2
-    lows, highs = np.zeros(n), np.full(n, high)
-    for _ in range(60):
+    return quantiles(replace(delays, **mine), work[client : client + 1], even)[:, 0]
+
+
+def quantiles(
+    delays: Delays, work: FloatArray, u: npt.ArrayLike, *, presence: Presence | None = None
+) -> FloatArray:
+    """The seconds within which each client has done its job with probability u: (U, N).
+
+    Args:
+        u: (U,) in (0, 1), ascending.
+        presence: as in `within`; then the seconds are read off a grid of `GRID` times.
+    """
+    u = checks.finite("u", u, ndim=1)
+    work = checks.finite("work", work, ndim=1)
+    if isinstance(delays, Recorded):
+        there = np.stack([np.quantile(seconds, u) for seconds in delays.took], axis=1)
+    else:
+        there = _bisected(delays, work, u)
+    if presence is None or not presence.away.any():
+        return there
+    for i in np.flatnonzero(presence.away > 0).tolist():
+        longest = there[-1, i] / (1 - presence.away[i]) + 20 * presence.seconds[i]
+        times = np.unique(
+            np.concatenate([there[:, i], np.geomspace(max(there[0, i], 1e-9), longest, GRID)])
+        )
+        client = _with_absences(delays, work, i, times, presence, 0.0)
+        there[:, i] = np.interp(u, np.maximum.accumulate(client), times)
+    return there
+
+
+def _bisected(delays: Delays, work: FloatArray, u: FloatArray) -> FloatArray:
+    high = np.maximum(delays.mean(work), 1e-12)
+    while (short := within(delays, work, high[None])[0] < u[-1]).any():
+        high = np.where(short, 2 * high, high)
+    lows = np.zeros((len(u), len(work)))
+    highs = np.tile(high, (len(u), 1))
+    for _ in range(HALVINGS):
         middle = (lows + highs) / 2
-        below = _law(one, job, middle)[:, 0] < wanted
+        below = within(delays, work, middle) < u[:, None]
         lows, highs = np.where(below, middle, lows), np.where(below, highs, middle)
     return highs
 

@@ -20,8 +20,7 @@ from fedcommons.theory.durations import Presence, quantiles, within
 STEPS = 400  # of the integrals over a tick
 REST = 1e-6  # of a tick without an end, left out
 FAR = 1e6  # times the mean of the slowest, after which nothing is looked at
-WHOLE_TICKS = 200  # that are summed one by one of how long a job lasts; the rest is an integral
-TIMES_ROUND = 8  # of finding out who is away when everybody has answered
+TIMES_ROUND = 12  # of finding out what follows from each other
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,12 +55,10 @@ def forecast(
     - all: E max_i D_i. Exact without absences.
     - fastest:K, where late answers are discarded and nobody is ever away: the mean of the K-th
       smallest of the D_i. Exact.
-    - deadline T: T - int_0^T prod_i c_i(t) dt, with c_i(t) the probability that client i does not
-      keep the tick open: it was asked and answers within t, or it is away. Exact without absences.
-      With late answers discarded c_i = F_i. With late answers remembered a job lasts
-      ceil(D_i / T) ticks, mu_i on average: c_i = F_i / mu_i, as everybody must be free as the tick
-      begins. Ticks may then be counted as if they all lasted T, because one that ends early ends
-      with everybody free.
+    - deadline T: int_0^T (1 - prod_i (1 - q_i (1 - F_i(t)))) dt, with q_i the share of the ticks in
+      which client i is asked. With late answers discarded q_i = 1: exact without absences. With
+      late answers remembered a job that takes longer than T goes on through ticks of the others;
+      how many, on average, follows from renewal theory, q and their lengths from each other.
 
     With absences, who is there when a tick begins is an approximation: each client by itself.
     """
@@ -90,15 +87,56 @@ def _of_deadline(
 ) -> TickForecast:
     times = np.concatenate([[0.0], T * np.linspace(0, 1, STEPS + 1)[1:]])
     F = within(delays, work, times, presence=presence)
-    N = len(work)
     if policy.late == "discard":
-        free, asked = np.ones(N), _asked(F, times, presence)
-    else:
-        ticks = ticks_taken(delays, work, T, presence)
-        waiting = _ticks_away(delays, work, T, presence)
-        free, asked = (1 + waiting) / (ticks + waiting), 1 / (ticks + waiting)
-    closed = (free - asked) + asked * F
-    return TickForecast(T - float(_integral(closed.prod(axis=1), times)), F[-1], asked)
+        asked = _asked(F, times, presence)
+        return TickForecast(float(_integral(_goes_on(F, asked), times)), F[-1], asked)
+    seconds, asked = _remembered(delays, work, T, presence, F, times)
+    return TickForecast(seconds, F[-1], asked)
+
+
+def _goes_on(F: FloatArray, asked: FloatArray) -> FloatArray:
+    """The probability that somebody who was asked has not answered yet: (T,)."""
+    return np.asarray(1 - (1 - asked * (1 - F)).prod(axis=1))
+
+
+def _remembered(
+    delays: Delays,
+    work: FloatArray,
+    T: float,
+    presence: Presence | None,
+    F: FloatArray,
+    times: FloatArray,
+) -> tuple[float, FloatArray]:
+    """A tick's seconds and who is asked, if late answers are remembered.
+
+    Who does not answer within T is not waited for any more: the rest of its job, x seconds, takes
+    about x / l + E L^2 / (2 l^2) ticks of the others, of length L and mean l, and one at least.
+    """
+    over = T + times  # the same steps beyond the deadline
+    late = 1 - within(delays, work, over, presence=presence)
+    more = _mean(delays, work, presence) - _integral(1 - F, times)  # E (D - T)+
+    seconds, asked = T, np.ones(len(work))
+    for _ in range(TIMES_ROUND):
+        somebody = _goes_on(F, asked)
+        nobody = float((1 - asked).prod())
+        # Of the excess of whoever is busy, in the long run: P(it is above t).
+        left = np.maximum(more - _running(late, times), 0) / np.maximum(more, 1e-300)
+        going = somebody + nobody * left.prod(axis=1)
+        seconds = float(_integral(going, times))
+        others = 1 - (1 - somebody[:, None]) / np.maximum(1 - asked * (1 - F), 1e-12)
+        mean = np.maximum(_integral(others, times), 1e-12)
+        square = _integral(times[:, None] * others, times) / mean**2
+        short = np.maximum(1 - square - (times[1:] + times[:-1])[:, None] / 2 / mean, 0)
+        ticks = 1 + more / mean + square * late[0] + (-np.diff(late, axis=0) * short).sum(axis=0)
+        away = _ticks_away(delays, work, T, presence, seconds)
+        asked = (asked + 1 / (ticks + away)) / 2
+    return seconds, asked
+
+
+def _running(values: FloatArray, times: FloatArray) -> FloatArray:
+    """The integral up to each time, by trapezoids: (T, N)."""
+    pieces = np.diff(times)[:, None] * (values[1:] + values[:-1]) / 2
+    return np.concatenate([np.zeros((1, values.shape[1])), np.cumsum(pieces, axis=0)])
 
 
 def _asked(F: FloatArray, times: FloatArray, presence: Presence | None) -> FloatArray:
@@ -126,44 +164,25 @@ def _asked(F: FloatArray, times: FloatArray, presence: Presence | None) -> Float
     return q
 
 
-def ticks_taken(
-    delays: Delays, work: FloatArray, T: float, presence: Presence | None = None
-) -> FloatArray:
-    """E ceil(D_i / T), the ticks of T seconds that each client's job lasts on average: (N,).
-
-    sum_k P(D_i > k T); its far end is an integral, known from the mean.
-    """
-    k = np.arange(WHOLE_TICKS)
-    beyond = 1 - within(delays, work, k * T, presence=presence)
-    enough = np.flatnonzero(beyond.max(axis=1) < REST)
-    if enough.size:
-        return np.asarray(beyond[: enough[0] + 1].sum(axis=0))
-    x = np.linspace(0, k[-1] * T, 4 * len(k))
-    below = _integral(1 - within(delays, work, x, presence=presence), x)
-    rest = np.maximum(_mean(delays, work, presence) - below, 0) / T
-    return np.asarray(beyond.sum(axis=0) - beyond[-1] / 2 + rest)
-
-
 def _mean(delays: Delays, work: FloatArray, presence: Presence | None) -> FloatArray:
     mean = delays.mean(work)
     return mean if presence is None else mean / (1 - presence.away)
 
 
 def _ticks_away(
-    delays: Delays, work: FloatArray, T: float, presence: Presence | None
+    delays: Delays, work: FloatArray, T: float, presence: Presence | None, seconds: float
 ) -> FloatArray:
     """How many ticks each client is away after a job before it can be asked again: (N,)."""
-    N = len(work)
+    found = np.zeros(len(work))
     if presence is None or not presence.away.any():
-        return np.zeros(N)
-    found = np.zeros(N)
+        return found
+    jobs = quantiles(delays, work, (np.arange(200) + 0.5) / 200)
     for i in np.flatnonzero(presence.away > 0).tolist():
         share, length = float(presence.away[i]), float(presence.seconds[i])
         memory = length * (1 - share)  # seconds over which being there is forgotten
-        s = quantiles(delays, work, i, 200)
-        rest = np.ceil(s / T) * T - s  # from the answer to the end of its tick
+        rest = (np.ceil(jobs[:, i] / T) * T - jobs[:, i]) * seconds / T  # to the end of its tick
         gone = share * (1 - np.exp(-rest / memory)).mean()
-        stays = share + (1 - share) * np.exp(-T / memory)
+        stays = share + (1 - share) * np.exp(-seconds / memory)
         found[i] = gone / (1 - stays)
     return found
 
@@ -232,8 +251,8 @@ def _until_done(delays: Delays, work: FloatArray, presence: Presence | None) -> 
         if 1 - done.prod() < REST or high > FAR * usual:
             break
         high *= 2
-    even = np.linspace(0, 4 * usual, 2 * STEPS)
-    far = np.geomspace(4 * usual, max(high, 4.1 * usual), STEPS)
+    even = np.linspace(0, 4 * usual, STEPS)
+    far = np.geomspace(4 * usual, max(high, 4.1 * usual), STEPS // 2)
     return np.unique(np.concatenate([even, far]))
 
 
@@ -243,7 +262,7 @@ def _integral(values: FloatArray, times: FloatArray) -> FloatArray:
     return np.asarray(np.tensordot(steps, (values[1:] + values[:-1]) / 2, axes=1))
 
 
-__all__ = ["TickForecast", "fewer_than", "forecast", "ticks_taken"]
+__all__ = ["TickForecast", "fewer_than", "forecast"]
 
 
 def __dir__() -> list[str]:

@@ -12,7 +12,8 @@ from fedcommons.errors import ArgumentError
 from fedcommons.federate.protocol import records
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.refusals import RosterRefused
-from fedcommons.federate.server import claims, quarantine
+from fedcommons.federate.server import claims
+from fedcommons.federate.server.lifting import lift
 from fedcommons.federate.site.exchange import Exchange
 from fedcommons.federate.site.own_data import SiteData
 from tests.federate.attacks.hostile_sites import quarantined
@@ -71,7 +72,7 @@ def test_a_claim_that_jumps_is_held_back_until_it_is_approved(tiny):
         why = "it claims 1400 examples, 70 by the last commit: held back until you approve"
         assert quarantined(federation) == {"d": why}
     tiny.close()
-    assert quarantine.lift(tiny.state_dir, "d").examples == 1400
+    assert lift(tiny.state_dir, "d")[0].examples == 1400
     with tiny.shared(reshare=True) as federation:
         assert federation.commit.n_examples == 4 + 6 + 5 + 1400
     tiny.close()

@@ -12,7 +12,7 @@ from fedcommons.federate.site.following import Proof
 from fedcommons.federate.site.policy import Policy
 from fedcommons.federate.site.site import Site
 from tests.federate.attacks.server_asks import Asking, clinic_data
-from tests.federate.conftest import PROOFS, committed_to, epoch_of, exchange, sent_by
+from tests.federate.conftest import PROOFS, committed_to, epoch_of, exchange, sent_by, withdrawn
 from tests.federate.server.agreement import check_agreement
 from tests.federate.tiny import Tiny, train
 
@@ -74,13 +74,13 @@ def test_an_invented_commit_is_refused_and_the_real_ones_go_on(under, invent):
 
 def test_a_site_that_was_away_sees_that_a_later_commit_follows(under):
     sites, commit = under
-    later = commit.anew().anew(withdrawn=((0,), (), (), ())).anew()
+    later = withdrawn(sites, commit.anew(), 0, [0]).anew()
     sites[1].apply_commit(commit.anew().record)
     for site in sites[1:]:
         site.apply_commit(later.record)
         with pytest.raises(CommitRefused):
             site.apply_commit(commit.anew().record)
-    fork = commit.anew(withdrawn=((), (0,), (), ())).anew().anew().anew()
+    fork = withdrawn(sites, commit, 1, [0]).anew().anew().anew()
     with pytest.raises(CommitRefused, match="does not follow the one that the site is under"):
         sites[2].apply_commit(fork.record)
 
@@ -127,7 +127,7 @@ def test_a_store_is_recovered_from_an_invented_commit(under, changes):
 
 def test_what_was_deleted_meanwhile_is_not_made_up(under):
     sites, commit = under
-    loss = commit.anew(pairs=())
+    loss = commit.without(1).without(2).without(3)
     sites[0].apply_commit(loss.record)
     sites[0].store.recovery.begin(commit.digest.hex())
     with pytest.raises(CommitRefused, match="deleted what the commit gives it: a new exchange"):
@@ -246,7 +246,7 @@ def confirmed_by(sites, commit):
 def test_a_site_that_is_shown_a_commit_of_its_own_stops(under):
     """The server shows it as many answers of others as it likes: they are under another commit."""
     sites, commit = under
-    apart, common = commit.anew(withdrawn=((), (), (), (0,))), commit.anew()
+    apart, common = withdrawn(sites, commit, 3, [0]), commit.anew()
     sites[0].policy = Policy(unconfirmed_answers=3)
     asking = Asking(sites[0], apart)
     for _ in range(3):

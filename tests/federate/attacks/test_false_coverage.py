@@ -8,7 +8,7 @@ import pytest
 
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.holders import held_by_each
-from fedcommons.federate.server import quarantine
+from fedcommons.federate.server.lifting import lift
 from tests.federate.attacks.hostile_sites import fields_of, hostile, quarantined
 from tests.federate.tiny import (
     BETA,
@@ -68,8 +68,8 @@ def test_it_stays_out_on_restart_and_comes_back_when_it_is_lifted(tiny):
         assert outcomes(notes[0])["b"] == "quarantined"
     tiny.close()
     with pytest.raises(FederationError, match=r"lift must name one site .* got 'c'.*b \("):
-        quarantine.lift(tiny.state_dir, "c")
-    assert quarantine.lift(tiny.state_dir, "b").site == "b"
+        lift(tiny.state_dir, "c")
+    assert lift(tiny.state_dir, "b")[0].site == "b"
     with tiny.shared(grid := tiny.grid()) as federation:
         _, notes = train(federation, grid, 3)
         assert set(outcomes(notes[0]).values()) == {"answered"}

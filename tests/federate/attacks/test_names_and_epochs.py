@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from fedcommons.federate.server import quarantine
+from fedcommons.federate.server.lifting import lift
 from fedcommons.federate.site.epochs import Epochs
 from tests.federate.attacks.hostile_sites import quarantined
 from tests.federate.tiny import Tiny, outcomes, train
@@ -45,7 +45,7 @@ def test_whose_name_it_is_the_operator_says_where_nobody_is_known(tiny):
     tiny.close()
     with tiny.store("a") as store:
         identity = store.identity.name
-    quarantine.lift(tiny.state_dir, identity[:8])
+    lift(tiny.state_dir, identity[:8])
     with tiny.shared(grid(), copies=1, reshare=True) as federation:
         assert members(federation) == ["a", "b", "c"]
         assert federation.commit.members[0].identity == identity

@@ -6,7 +6,8 @@ Before, 30 rounds made 121 commits and the model never moved.
 import numpy as np
 import pytest
 
-from fedcommons.federate.server import offences, quarantine
+from fedcommons.federate.server import offences
+from fedcommons.federate.server.lifting import lift
 from fedcommons.federate.transport import messages
 from tests.federate.server.agreement import check_agreement
 from tests.federate.tiny import BETA, Tampered, Tiny, answers_at, outcomes, train
@@ -73,7 +74,7 @@ def test_it_stays_out_after_a_restart_until_it_is_lifted(flooded):
         _, notes = train(federation, grid, 4)
         assert {outcomes(note)["b"] for note in notes} == {"quarantined"}
     flooded.close()
-    quarantine.lift(flooded.state_dir, "b")
+    lift(flooded.state_dir, "b")
     with flooded.shared(grid := flooded.grid()) as federation:
         _, notes = train(federation, grid, 5)
         assert outcomes(notes[0])["b"] == "answered"

@@ -378,7 +378,8 @@ def test_the_examples_of_a_commit_are_those_that_are_left():
     ("changes", "follows"),
     [
         ({}, True),
-        ({"pairs": ((0, 1),)}, True),
+        ({"pairs": ((0, 1),)}, False),
+        ({"pairs": ((0, 1),), "present": (True, True, False)}, True),
         ({"withdrawn": ((0, 2, 3), (1,), ())}, True),
         ({"withdrawn_private": (2, 0, 4)}, True),
         ({"code": "owner-corrected", "owner_share": (0.1, 0.2, 0.3)}, True),

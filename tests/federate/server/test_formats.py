@@ -6,7 +6,8 @@ the same version reached after five rounds, in hexadecimal. `checkpoint-version-
 of the last version that had history and memory in the checkpoint itself, `checkpoint-version-2.zip`
 of the last one whose rounds had no metrics of sites, `checkpoint-version-3.zip` of the last one
 before there was a quarantine, and sizes of answers in the checkpoint, `checkpoint-version-4.zip` of
-the last one in which no answer was late.
+the last one in which no answer was late, `state-dir-version-4.zip` of the last one before owners
+signed what they withdraw.
 """
 
 import json
@@ -19,6 +20,7 @@ import pytest
 
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol import durable
+from fedcommons.federate.protocol.withdrawals import is_owners_word
 from fedcommons.federate.server import checkpoints, formats
 from fedcommons.federate.server.formats import CHECKPOINT, STATE_DIR, Format
 from fedcommons.federate.server.state import ServerState
@@ -162,6 +164,25 @@ def test_a_state_dir_and_a_checkpoint_from_before_quarantine_are_gone_on_with(tm
     assert notes_of(path)["version"] == CHECKPOINT.version
     assert format_of(old.state_dir)["version"] == STATE_DIR.version
     assert checkpoints.read_checkpoint(path).sizes
+
+
+def test_withdrawals_from_before_owners_signed_them_are_signed(tmp_path):
+    """State-dir 4 -> 5, stores 5 -> 6."""
+    old = unpacked("state-dir-version-4.zip", tmp_path)
+    assert format_of(old.state_dir)["version"] == 4
+    before = ServerState(old.state_dir)
+    listed = before.commit()
+    before.close()
+    assert (listed.withdrawn[1], listed.signed) == ((0,), ())
+    model = old.run(5, **SETTINGS)
+    old.close()
+    np.testing.assert_allclose(model.ravel(), expected_after_5_rounds(old), rtol=1e-12)
+    after = ServerState(old.state_dir)
+    signed = after.commit()
+    after.close()
+    assert signed.withdrawn == listed.withdrawn
+    assert is_owners_word(signed, 1)
+    assert format_of(old.state_dir)["version"] == STATE_DIR.version
 
 
 def test_a_checkpoint_and_stores_from_before_late_answers_are_gone_on_with(tmp_path):

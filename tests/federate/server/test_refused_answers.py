@@ -6,6 +6,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDic
 
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.model_schema import digest_of
+from fedcommons.federate.server.answers import OTHER_QUESTION
 from fedcommons.federate.transport import messages
 from fedcommons.federate.transport.flower_arrays import arrays_of
 from tests.federate.tiny import (
@@ -98,7 +99,7 @@ BAD_REPLIES = {
     "infinity": (poked(-np.inf), "NaN or infinity"),
     "damaged bytes": (damaged, "malformed"),
     "no answer record": (removed("answer"), "malformed"),
-    "no fields": (removed(messages.FIELDS), "wrong commit"),
+    "no fields": (removed(messages.FIELDS), OTHER_QUESTION),
     "an unknown sender": (from_another_node, "unknown sender"),
     "the wrong commit": (changed_fields(digest=b"0" * 32), "wrong commit"),
     "a commit that is no digest": (changed_fields(digest=[1, 2]), "wrong commit"),
@@ -172,7 +173,7 @@ def test_the_answer_of_an_earlier_round_never_counts(tiny):
     grid.tamper = tamper
     with tiny.shared(grid) as federation:
         _, notes = train(federation, grid, 3)
-    assert [outcomes(note)["b"] for note in notes] == ["answered", "wrong round", "wrong round"]
+    assert [outcomes(note)["b"] for note in notes] == ["answered", *[OTHER_QUESTION] * 2]
 
 
 def test_a_model_that_is_not_finite_any_more_stops_the_training(tiny):

@@ -219,13 +219,12 @@ def test_the_old_key_alone_does_not_make_a_node_the_site(rotated):
 
 def test_every_key_of_a_farewell_must_have_signed_it(rotated, three):
     site, _, meeting = rotated
-    content = farewell(FEDERATION, 5, 1)
     victim = three[1].store.identity.name
     own = site.store.identity
     reply = {
         versions.FIELD: versions.CURRENT,
-        "withdrew": own.name, "signature": own.sign("withdrew", content),
-        "withdrew-also": [victim], "also-signed": [own.sign("withdrew", content)],
+        "withdrew": own.name, "signature": farewell(own, FEDERATION),
+        "withdrew-also": [victim], "also-signed": [farewell(own, FEDERATION)],
     }  # fmt: skip
     meeting.hear(5, type("R", (), {"failure": None, "fields": reply}))
     assert meeting.withdrew == set()

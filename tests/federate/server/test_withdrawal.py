@@ -1,13 +1,16 @@
 """Owners take examples back: everybody agrees, and training goes on."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from fedcommons.errors import FederationError
-from fedcommons.federate.protocol.refusals import CommitRefused
+from fedcommons.federate.protocol.keys import Identity
+from fedcommons.federate.protocol.refusals import AnswerRefused, CommitRefused
 from fedcommons.federate.protocol.withdrawals import Withdrawn
 from fedcommons.federate.server.federation import ServerFederation
-from fedcommons.federate.server.withdrawals import holders_of_what_left, withdraw
+from fedcommons.federate.server.withdrawals import holders_of_what_left, reported, withdraw
 from fedcommons.federate.site.own_data import SiteData
 from fedcommons.federate.transport import messages
 from tests.federate.server.agreement import check_agreement
@@ -80,14 +83,33 @@ def test_several_sites_withdraw_at_once(tiny):
 
 
 def test_what_was_withdrawn_once_never_comes_back(tiny):
-    """Whatever a site says later: it may have lost what it knew."""
+    """A statement that lacks what its site said before, or is not its own, is no statement."""
     with tiny.shared() as federation:
         first = federation.commit
-    second = withdraw(first, 1, Withdrawn((2,), 1))
-    assert (second.order, second.withdrawn[1], second.withdrawn_private[1]) == ((1, 1), (2,), 1)
-    third = withdraw(second, 1, Withdrawn((0,), 0))
-    assert (third.withdrawn[1], third.withdrawn_private[1]) == ((0, 2), 1)
-    assert withdraw(third, 1, Withdrawn((0,), 0)) is third
+    with tiny.store("b") as store:
+        own = store.identity
+    later = first.with_withdrawn(1, (2,), 1, "")
+
+    def said(numbers, n_private, by=own, of=later):
+        found = Withdrawn(numbers, n_private).signed(by, of)
+        return {
+            "withdrawn": list(numbers),
+            "withdrawn-private": n_private,
+            "withdrawal-signature": found.signature,
+        }
+
+    good = reported(said((0, 2), 1), later, 1)
+    assert withdraw(later, 1, good).withdrawn[1] == (0, 2)
+    assert withdraw(withdraw(later, 1, good), 1, good).serial == later.serial + 1
+    other_epoch = replace(later, epoch="ab" * 32)
+    for bad in (
+        said((0,), 1), said((0, 2), 0), said((0, 2), 1, Identity.create()),
+        said((0, 2), 1, of=other_epoch), {**said((0, 2), 1), "withdrawn-private": 2},
+        {**said((0, 1, 2), 1), "withdrawn": [0, 2]}, {**said((0, 2), 1), "withdrawn": [2, 0]},
+    ):  # fmt: skip
+        with pytest.raises(AnswerRefused):
+            reported(bad, later, 1)
+    assert reported({}, later, 1) is None
 
 
 def test_a_site_that_missed_the_commit_catches_up(tiny):

@@ -11,7 +11,7 @@ from fedcommons.federate.protocol.refusals import (
     CommitRefused,
     RosterRefused,
 )
-from tests.federate.conftest import committed_to, epoch_of, sent_by
+from tests.federate.conftest import committed_to, epoch_of, sent_by, withdrawn
 from tests.federate.site.envelopes import (
     A,
     B,
@@ -72,7 +72,7 @@ def test_a_commit_that_gives_what_the_site_does_not_have_is_refused(three, epoch
 def test_a_commit_deletes_what_it_does_not_give(committed):
     sites, epoch, commit = committed
     to_b = dict(sites[B].holdings(commit).senders)
-    gone = commit.anew(withdrawn=(tuple(to_b[A].tolist()[:1]), (), ()), pairs=((A, B), (B, A)))
+    gone = withdrawn(sites, commit, A, to_b[A].tolist()[:1]).without(C)
     sites[B].apply_commit(gone.record)
     assert sites[B].store.received.counts() == [(epoch.sites[A].identity, len(to_b[A]) - 1)]
     x, _ = sites[B].received_examples(gone, A)

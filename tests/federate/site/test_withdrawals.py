@@ -11,7 +11,7 @@ from fedcommons.federate.protocol.refusals import (
 )
 from fedcommons.federate.site.policy import SIMULATED
 from fedcommons.federate.site.site import Site
-from tests.federate.conftest import FEDERATION, epoch_of, exchange, sent_by
+from tests.federate.conftest import FEDERATION, epoch_of, exchange, sent_by, withdrawn
 from tests.federate.site.envelopes import (
     A,
     B,
@@ -22,7 +22,7 @@ from tests.federate.site.envelopes import (
 def test_a_withdrawal_is_followed_although_a_later_epoch_was_begun(committed):
     sites, _, commit = committed
     sites[B].exchange.receive(epoch_of(sites, number=2).record, [])
-    gone = commit.anew(withdrawn=((0,), (), ()))
+    gone = withdrawn(sites, commit, A, [0])
     assert sites[B].apply_commit(gone.record) == gone
 
 
@@ -32,7 +32,7 @@ def test_what_a_later_epoch_brought_of_who_took_something_back_is_deleted(commit
     later = epoch_of(sites, number=2)
     for sender in (A, C):
         sites[B].exchange.receive(later.record, [sent_by(sites[sender], later)[B]])
-    sites[B].apply_commit(commit.anew(withdrawn=((0,), (), ())).record)
+    sites[B].apply_commit(withdrawn(sites, commit, A, [0]).record)
     senders = {
         sender for epoch, sender, *_ in sites[B].store.received.rows() if epoch == later.digest
     }
@@ -67,18 +67,18 @@ def test_what_was_withdrawn_before_a_later_exchange_is_settled(committed):
 
 def test_what_was_withdrawn_does_not_come_back(committed):
     sites, _, commit = committed
-    gone = commit.anew(withdrawn=((0, 1, 2), (), ()))
+    gone = withdrawn(sites, commit, A, [0, 1, 2])
     for site in sites[1:]:
         site.apply_commit(gone.record)
     with pytest.raises(CommitRefused):
-        sites[B].apply_commit(gone.anew(withdrawn=((0, 1), (), ())).record)
+        sites[B].apply_commit(withdrawn(sites, gone, A, [0, 1]).record)
 
 
 def test_examples_are_withdrawn_one_after_another(committed):
     sites, _, commit = committed
     mine = dict(sites[B].holdings(commit).senders)[A].tolist()
     for n in range(1, len(mine) + 1):
-        commit = commit.anew(withdrawn=(tuple(mine[:n]), (), ()))
+        commit = withdrawn(sites, commit, A, mine[:n])
         sites[B].apply_commit(commit.record)
         assert len(sites[B].received_examples(commit, A)[0]) == len(mine) - n
 
@@ -108,7 +108,7 @@ def test_withdrawals_are_reported_by_share_number(committed):
     fresh = Site(sites[A].store, sites[A].data, "a", None, SIMULATED)
     with pytest.raises(CommitRefused):  # nothing is trained on until all know
         fresh.holdings(commit)
-    known = commit.anew(withdrawn=((2,), (), ()), withdrawn_private=(2, 0, 0))
+    known = withdrawn(sites, commit, A, [2], 2)
     for site in (fresh, *sites[1:]):
         site.apply_commit(known.record)
     sites = [fresh, *sites[1:]]

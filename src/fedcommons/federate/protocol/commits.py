@@ -64,6 +64,8 @@ class Commit(Agreed):
         quarantined: places of members whose answers do not count until this is lifted, sorted.
             What others hold of their shared examples still does, the rest is not trained on.
         set_aside: those among them of whose examples no copy counts either, sorted.
+        signed: by place, in hexadecimal, what each member signed of what it withdrew, or of its
+            farewell if it left; empty, or not there, for one that signed nothing (`withdrawals`).
     """
 
     federation: str
@@ -85,6 +87,7 @@ class Commit(Agreed):
     follows: tuple[str, ...] = ()
     quarantined: tuple[int, ...] = ()
     set_aside: tuple[int, ...] = ()
+    signed: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -130,9 +133,35 @@ class Commit(Agreed):
         name = earlier.digest.hex()
         return len(self.follows) - self.follows.index(name) if name in self.follows else None
 
-    def without(self, leaving: int) -> Commit:
-        """The next commit after a site left for good: its examples and its copies are gone."""
+    def signature(self, place: int) -> str:
+        """What the member at this place signed of what it took back, in hexadecimal."""
+        return self.signed[place] if place < len(self.signed) else ""
+
+    def _signed_by(self, place: int, signature: str) -> tuple[str, ...]:
+        """What all signed, with another signature of the member at this place."""
+        signed = [self.signature(i) for i in range(len(self.members))]
+        signed[place] = signature
+        return _without_last_empty(signed)
+
+    def with_withdrawn(
+        self, place: int, numbers: tuple[int, ...], n_private: int, signature: str
+    ) -> Commit:
+        """The next commit, in which this is all that the member at this place withdrew."""
+        withdrawn, private = list(self.withdrawn), list(self.withdrawn_private)
+        withdrawn[place], private[place] = numbers, n_private
         return self.anew(
+            withdrawn=tuple(withdrawn),
+            withdrawn_private=tuple(private),
+            signed=self._signed_by(place, signature),
+        )
+
+    def without(self, leaving: int, farewell: str = "") -> Commit:
+        """The next commit after a site left for good: its examples and its copies are gone.
+
+        `farewell` is what it signed; without it, the server's operator says that it left.
+        """
+        return self.anew(
+            signed=self._signed_by(leaving, farewell),
             present=tuple(here and i != leaving for i, here in enumerate(self.present)),
             pairs=tuple(pair for pair in self.pairs if leaving not in pair),
             quarantined=tuple(place for place in self.quarantined if place != leaving),
@@ -182,14 +211,16 @@ class Commit(Agreed):
     def may_follow(self, earlier: Commit) -> bool:
         """Whether this can be a later commit of the same epoch: nothing that left is back.
 
-        Sites may have joined; a quarantine may begin and end.
+        Sites may have joined; a quarantine may begin and end. Deliveries end with a site that
+        leaves, all that it sent and got, and in no other way.
         """
         n = len(earlier.members)
         return (
             self.facts == earlier.facts
             and self.serial > earlier.serial
             and self.members[:n] == earlier.members
-            and set(self.pairs) <= set(earlier.pairs)
+            and self.pairs
+            == tuple(pair for pair in earlier.pairs if all(self.present[place] for place in pair))
             and all(b or not a for a, b in zip(self.present[:n], earlier.present, strict=True))
             and all(
                 set(a) >= set(b) for a, b in zip(self.withdrawn[:n], earlier.withdrawn, strict=True)
@@ -296,6 +327,8 @@ class Commit(Agreed):
         if self.quarantined:  # likewise
             content["quarantined"] = list(self.quarantined)
             content["set_aside"] = list(self.set_aside)
+        if self.signed:
+            content["signed"] = list(self.signed)
         return encode(content)
 
     @classmethod
@@ -345,6 +378,7 @@ class Commit(Agreed):
                 if "quarantined" in read.content
                 else ((), ())
             ),
+            signed=_signatures(read.list("signed", most=n)) if "signed" in read.content else (),
         )
         read.end()
         commit.check_quarantine()
@@ -421,6 +455,20 @@ def _numbers(entry: object, below: int, name: str = "withdrawn") -> tuple[int, .
     if list(numbers) != sorted(set(numbers)):
         raise MalformedRecord(f"commit: {name} must be sorted, each once")
     return numbers
+
+
+def _signatures(value: list[Any]) -> tuple[str, ...]:
+    found = tuple(
+        entry if entry == "" else hexadecimal_of(entry, 64, "commit: signed") for entry in value
+    )
+    if not found or not found[-1]:
+        raise MalformedRecord("commit: signed must end with a signature")
+    return found
+
+
+def _without_last_empty(signed: Sequence[str]) -> tuple[str, ...]:
+    last = max((i for i, one in enumerate(signed) if one), default=-1)
+    return tuple(signed[: last + 1])
 
 
 def _floats(value: list[Any], n: int, name: str) -> tuple[float, ...] | None:

@@ -137,6 +137,10 @@ def sync_folder(path: Path) -> None:
         os.close(folder)
 
 
+class FolderInUseError(FederationError):
+    """Another process holds the folder."""
+
+
 class Lock:
     """Reserves a folder for this process until it ends, however it ends."""
 
@@ -151,4 +155,4 @@ class Lock:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self.release()
-            raise FederationError(f"state-dir {folder} is in use by another run") from None
+            raise FolderInUseError(f"state-dir {folder} is in use by another run") from None

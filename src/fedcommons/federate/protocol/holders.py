@@ -7,7 +7,7 @@ remaining holder's, and all its holders share it equally, since no owner is ther
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -74,31 +74,52 @@ def held_by_each(commit_record: bytes) -> tuple[FloatArray, FloatArray]:
     The sum of 1/d_j over its examples, and the sum of the sizes of its shares.
     """
     commit = Commit.decode(commit_record)
-    counts = delivered(commit)
     coverage = np.zeros(len(commit.members))
     for place, member in enumerate(commit.members):
         if commit.active[place]:
             coverage[place] = member.n_private - commit.withdrawn_private[place]
     weight = coverage.copy()
-    for place, member in enumerate(commit.members):
-        gone = np.array(commit.withdrawn[place], np.int64)
-        if not commit.present[place]:
-            continue
-        for start in range(0, member.n_shareable, BLOCK):
-            numbers = np.arange(start, min(start + BLOCK, member.n_shareable))
-            numbers = numbers[~np.isin(numbers, gone)]
-            if not commit.active[place]:
-                places = commit.draw.recipients_of(place, numbers)
-                numbers = numbers[counts[place][places].any(axis=1)]
-            if len(numbers):
-                more, heavier = _of_block(commit, place, numbers)
-                coverage += more
-                weight += heavier
+    for parts in _some_at_once(commit):
+        more, heavier = _of_block(commit, parts)
+        coverage += more
+        weight += heavier
     return coverage, weight
 
 
-def _of_block(commit: Commit, owner: int, numbers: IntArray) -> tuple[FloatArray, FloatArray]:
-    placement, without_owner = placement_of(commit, [(owner, numbers)])
+def _some_at_once(commit: Commit) -> Iterator[list[tuple[int, IntArray]]]:
+    """All shareable examples that somebody answers for, (owner, share numbers), some at a time.
+
+    Owners that are asked come first, and no part has both kinds.
+    """
+    counts = delivered(commit)
+    here = np.flatnonzero(np.array(commit.present))
+    asked = np.array(commit.active)[here]
+    for places in (here[asked], here[~asked]):
+        parts, size = [], 0
+        for place in places.tolist():
+            gone = np.array(commit.withdrawn[place], np.int64)
+            n = commit.members[place].n_shareable
+            for start in range(0, n, BLOCK):
+                numbers = np.arange(start, min(start + BLOCK, n))
+                numbers = numbers[~np.isin(numbers, gone)]
+                if not commit.active[place]:
+                    recipients = commit.draw.recipients_of(place, numbers)
+                    numbers = numbers[counts[place][recipients].any(axis=1)]
+                if not len(numbers):
+                    continue
+                parts.append((place, numbers))
+                size += len(numbers)
+                if size >= BLOCK:
+                    yield parts
+                    parts, size = [], 0
+        if parts:
+            yield parts
+
+
+def _of_block(
+    commit: Commit, parts: Sequence[tuple[int, IntArray]]
+) -> tuple[FloatArray, FloatArray]:
+    placement, without_owner = placement_of(commit, parts)
     equal = np.asarray(placement.holdings() @ (1 / placement.holder_counts), np.float64)
     if without_owner.any() and CODES[commit.code].needs_owner_share:
         return equal, equal

@@ -103,6 +103,10 @@ class QuestionRefused(Refusal):
     """A question whose number is not above that of the last one that the site answered."""
 
 
+class ChangeRefused(Refusal):
+    """A commit changes shares of too few examples, or too often, and no owner signed for it."""
+
+
 class FitsRefused(Refusal):
     """Work that fits is asked for together with what it does not go with."""
 

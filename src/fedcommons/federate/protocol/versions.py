@@ -14,10 +14,8 @@ from fedcommons.federate.protocol.refusals import Refusal
 
 FIELD = "protocol"
 SPOKEN = {
-    5: "late answers count: a site keeps an answer that took long, and is asked for it",
-    4: "every question about examples has a number that is above all before it; commits may name "
-    "members that are quarantined, who are asked for a report alone; holders of the same examples "
-    "compare gradients",
+    6: "owners sign what they withdraw, and sites that withdrew everything a farewell, which "
+    "commits carry; a reply names the number of the question that it answers",
 }
 CURRENT = max(SPOKEN)
 

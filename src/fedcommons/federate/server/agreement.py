@@ -86,7 +86,7 @@ def check(collector: AnswerCollector, model: NamedArrays) -> Verdict:
         "agreement check: %d pairs compared, %d sites named", verdict.n_pairs, len(verdict.named)
     )
     offenders = {place: Offence(why) for place, why in verdict.named.items()}
-    withdrawals.commit_without(federation, {}, set(), offenders)
+    withdrawals.commit_without(federation, {}, {}, offenders)
     return verdict
 
 

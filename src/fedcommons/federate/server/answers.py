@@ -24,7 +24,7 @@ from fedcommons.federate.server.asking import Asking, Heard
 from fedcommons.federate.server.deadlines import Deadline, Decided
 from fedcommons.federate.server.federation import ServerFederation
 from fedcommons.federate.server.joining import Newcomers
-from fedcommons.federate.server.late_answers import WITHDREW, LateAnswers
+from fedcommons.federate.server.late_answers import LEFT, OTHER_QUESTION, WITHDREW, LateAnswers
 from fedcommons.federate.server.link import NO_ANSWER, TOO_LATE, Link, Node, Question, Reply
 from fedcommons.federate.server.open_question import OWES, OpenQuestion
 from fedcommons.federate.server.owed import LASTING
@@ -43,7 +43,7 @@ T = TypeVar("T")
 LARGEST_OWNER_SHARE = 1e6
 KEEP_AFTER = 0.5  # of the deadline: a site keeps what takes longer, since ways take time, too
 LEFT_OUT = "left out by the strategy"
-NOT_ITS_FAULT = {WITHDREW, "unknown sender"}
+NOT_ITS_FAULT = {WITHDREW, LEFT, OTHER_QUESTION, "unknown sender"}
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class Asked:
         asking: the questions that are out.
         place_of: where in the roster a node's site is.
         found: what came of it.
-        open: what a node owes that does not answer in time.
+        open: what a node owes that does not answer in time; its reply names the number.
     """
 
     round: int
@@ -208,7 +208,11 @@ class AnswerCollector:
         found = RoundAnswers(
             [None] * len(members),
             ["answered" if one else NOT_ASKED for one in asked.tolist()],
-            left={i for i, m in enumerate(members) if m.identity in meeting.withdrew},
+            left={
+                i: meeting.farewells[member.identity]
+                for i, member in enumerate(members)
+                if member.identity in meeting.farewells
+            },
             decided=decided,
         )
         for place in self.commit.quarantined:
@@ -298,6 +302,10 @@ class AnswerCollector:
             self.deadline.note_answer(members[place].site, took)
             parts = None
             try:
+                if "withdrew" in reply.fields:
+                    self._take_leave(found, place, reply)
+                if reply.fields.get("question") != asked.open[node].number:
+                    raise AnswerRefused(OTHER_QUESTION)
                 parts = take(found, place, reply)
             except AnswerRefused as refusal:
                 found.refuse(place, members[place].site, str(refusal))
@@ -320,12 +328,20 @@ class AnswerCollector:
             self.late.owed.take_over(asked.asking, asked.open)
         return found
 
+    def _take_leave(self, found: RoundAnswers, place: int, reply: Reply) -> None:
+        """The site withdrew everything, as it says itself."""
+        meeting, identity = self.federation.meeting, self.commit.members[place].identity
+        if reply.sender != meeting.node(identity):
+            raise AnswerRefused("unknown sender")
+        meeting.take_leave(reply.fields)
+        if identity in meeting.farewells:
+            found.left[place] = meeting.farewells[identity]
+            raise AnswerRefused(LEFT)
+
     def _note_failure(self, found: RoundAnswers, place: int, why: str) -> None:
         found.refuse(place, self.commit.members[place].site, why)
         if why in (NO_ANSWER, TOO_LATE) and self.late is None:
             self.deadline.note_given_up(self.commit.members[place].site)
-        if why == "SiteWithdrew":
-            found.left.add(place)
 
     def _decided(self) -> Decided:
         """How long the next round waits."""

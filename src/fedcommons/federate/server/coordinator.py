@@ -14,6 +14,7 @@ from fedcommons.federate.protocol.records import LARGEST, NAME
 from fedcommons.federate.server import claims, exchange, withdrawals
 from fedcommons.federate.server.adoption import adopt
 from fedcommons.federate.server.federation import ServerFederation
+from fedcommons.federate.server.lifting import lift_what_was_asked
 from fedcommons.federate.server.link import Link
 from fedcommons.federate.server.quarantine import enforced
 from fedcommons.federate.server.strangers import point_out_strangers
@@ -86,6 +87,8 @@ def share(
     try:
         _find_a_commit(us, link, wanted, check_room)
         withdrawals.let_go(us, wanted.leave)
+        withdrawals.have_signed(us)
+        lift_what_was_asked(us)
         commit = enforced(us.quarantine, us.commit)
         if commit is not us.commit:
             us.record(commit)

@@ -102,7 +102,8 @@ class Evaluator:
             for node in place_of
         }
         asking = Asking(self.link, "evaluate", questions, seconds=self.deadline.seconds)
-        collected = _Collected(self, asking, place_of, round_number)
+        asked = {node: int(one.fields["question"]) for node, one in questions.items()}
+        collected = _Collected(self, asking, place_of, asked)
         pooled = hooks.evaluate(round_number, asking, collected)
         return SiteMetrics(dict(pooled), collected.by_site, collected.left_out)
 
@@ -134,10 +135,14 @@ class _Collected:
     """What came of asking for metrics, when the strategy hands the replies on."""
 
     def __init__(
-        self, evaluator: Evaluator, asking: Asking, site_of: Mapping[Node, str], round_number: int
+        self,
+        evaluator: Evaluator,
+        asking: Asking,
+        site_of: Mapping[Node, str],
+        asked: Mapping[Node, int],
     ) -> None:
         self._deadline, self._asking = evaluator.deadline, asking
-        self._site_of, self._round = site_of, round_number
+        self._site_of, self._asked = site_of, asked  # the number of each one's question
         self.by_site: dict[str, Numbers] = {}
         self.left_out: dict[str, str] = {}
 
@@ -158,7 +163,7 @@ class _Collected:
         """Why something of a reply, or all of it, does not count; empty if everything does."""
         if reply.failure is not None:
             return reply.failure
-        if reply.sender != node or reply.fields.get("round") != self._round:
+        if reply.sender != node or reply.fields.get("question") != self._asked[node]:
             return "malformed"
         numbers, left_out = site_metrics.checked(reply.metrics)
         if numbers:

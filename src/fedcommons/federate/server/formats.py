@@ -122,6 +122,14 @@ def _with_quarantine(folder: Path) -> Path:
     return folder
 
 
+def _with_signatures(folder: Path) -> Path:
+    """State-dir 4 -> 5: commits may have what owners signed of what they withdrew.
+
+    Withdrawals from before are signed by their owners when these are next asked.
+    """
+    return folder
+
+
 def _with_moments(saved: SavedTraining) -> SavedTraining:
     """Checkpoint 0 -> 1: it has the server optimizer's moments; there were none before."""
     moments = np.zeros((0, len(saved.arrays["model"])))
@@ -166,7 +174,8 @@ def _with_owed(saved: SavedTraining) -> SavedTraining:
 
 
 STATE_DIR = Format(
-    "state-dir", upgrades=(_with_a_number, _without_epochs, _with_a_chain, _with_quarantine)
+    "state-dir",
+    upgrades=(_with_a_number, _without_epochs, _with_a_chain, _with_quarantine, _with_signatures),
 )
 CHECKPOINT = Format(
     "checkpoint",

@@ -5,6 +5,7 @@ One that was given under an older commit counts, too, unless its site held what 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,6 +29,8 @@ logger = shown.logger(__name__)
 
 OUTDATED = "outdated"
 WITHDREW = "withdrew examples"
+LEFT = "withdrew everything"
+OTHER_QUESTION = "answers another question"  # a SuperNode may hold replies back
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ class _Came:
     norm: float = 0.0
     chunks: int = 1
     why: str = ""
-    fields: Mapping[str, Any] | None = None  # of one that reports withdrawals
+    fields: Mapping[str, Any] | None = None  # of one that reports withdrawals, or takes leave
 
 
 class LateAnswers:
@@ -78,6 +81,8 @@ class LateAnswers:
         if reply.failure is not None:
             return _Came(question, seconds, why=reply.failure)
         try:
+            if "withdrew" in fields:
+                return _Came(question, seconds, why=LEFT, fields=fields)
             if fields.get("kept") is False:
                 return _Came(question, seconds, why=LOST)
             if "withdrawn" in fields:
@@ -87,6 +92,8 @@ class LateAnswers:
                 raise AnswerRefused("wrong commit")
             if fields.get("round") != question.round:
                 raise AnswerRefused("wrong round")
+            if fields.get("question") != question.number:
+                raise AnswerRefused(OTHER_QUESTION)
             parts, norm = parts_of(reply, self.folder)
             chunks = n_chunks(fields)
         except AnswerRefused as refusal:
@@ -104,8 +111,10 @@ class LateAnswers:
             why, row = came.why, came.row
             if row is not None and not self._still_counts(identity, place, came, commit):
                 why, row = OUTDATED, None
-            if why == "SiteWithdrew":
-                found.left.add(place)
+            if why == LEFT:
+                with contextlib.suppress(Exception):  # whatever a site sends, the round goes on
+                    self.federation.meeting.take_leave(came.fields or {})
+                    found.left[place] = self.federation.meeting.farewells[identity]
             elif why == WITHDREW and came.fields is not None:
                 why = self._withdrawn(found, commit, place, came)
             if why:

@@ -10,7 +10,7 @@ from fedcommons import shown
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol import versions
 from fedcommons.federate.protocol.commits import Commit
-from fedcommons.federate.protocol.farewells import farewell
+from fedcommons.federate.protocol.farewells import is_farewell
 from fedcommons.federate.protocol.keys import is_signed
 from fedcommons.federate.protocol.records import (
     HIGHEST_QUESTION,
@@ -30,6 +30,7 @@ logger = shown.logger(__name__)
 LINGER_SECONDS = 5.0  # for the slow, when enough sites are there
 MEET_AGAIN_SECONDS = 1.0
 QUESTION_SECONDS = 60.0
+SAID = ("withdrawn", "withdrawn-private", "withdrawal-signature")  # of what a site withdrew
 MOST_BYTES = 1 << 40  # that a site may offer: what it takes to route them is bounded
 
 
@@ -42,8 +43,9 @@ class Meeting:
         self.seed: int | None = None  # of a simulation's draw
         self.offers: dict[str, SignedOffer] = {}  # by identity, as all that follow
         self.commits: dict[str, Commit] = {}  # the commits that sites say they have applied
+        self.withdrawn: dict[str, Mapping[str, Any]] = {}  # what each says of its withdrawals
         self.answered: dict[str, int] = {}  # the number of the last question that each answered
-        self.withdrew: set[str] = set()  # all keys of sites that took everything back
+        self.farewells: dict[str, str] = {}  # of all keys of sites that took everything back
         self._left: set[str] = set()  # each of them once
         self.refused: dict[Node, str] = {}  # why a node is not taken in
         self._node_of: dict[str, Node] = {}
@@ -52,6 +54,11 @@ class Meeting:
         self._heard: set[Node] = set()
         self._rotations: dict[str, Rotations] = {}  # the keys of sites that replaced theirs
         self._asked: dict[Ticket, tuple[Node, float]] = {}  # and when the question is dropped
+
+    @property
+    def withdrew(self) -> set[str]:
+        """The sites that withdrew everything, by all their identities."""
+        return set(self.farewells)
 
     def node(self, identity: str) -> Node | None:
         """The node of a site; None if it is not connected."""
@@ -201,8 +208,7 @@ class Meeting:
     def _take(self, node: Node, reply: Mapping[str, Any]) -> None:
         versions.check_offer(reply)
         if "withdrew" in reply:
-            self.withdrew |= self._who_withdrew(node, reply)
-            self._left.add(reply["withdrew"])
+            self.take_leave(reply)
             return
         signed = SignedOffer(reply["offer"], reply["signature"])
         offer = signed.checked()
@@ -218,6 +224,8 @@ class Meeting:
         self._node_of[offer.identity], self._proved[node] = node, offer.identity
         self.offers[offer.identity] = signed
         self.answered[offer.identity] = answered
+        if "withdrawn" in reply:
+            self.withdrawn[offer.identity] = {name: reply[name] for name in SAID}
         if rotations is not None:
             self._rotations[offer.identity] = rotations
             if self.committed is not None:
@@ -234,15 +242,16 @@ class Meeting:
             raise Refusal("the offer is not signed by the newest key of its site")
         return rotations
 
-    def _who_withdrew(self, node: Node, reply: Mapping[str, Any]) -> set[str]:
-        """The key of a site that took everything back, and those that it had before."""
-        content = farewell(self.federation, node, self.run_id)
+    def take_leave(self, reply: Mapping[str, Any]) -> None:
+        """A site took everything back: note its key, and those that it had before."""
         signed = {reply["withdrew"]: reply["signature"]}
         signed |= zip(reply.get("withdrew-also", ()), reply.get("also-signed", ()), strict=True)
-        for identity, signature in signed.items():
-            if not is_signed(bytes.fromhex(identity), "withdrew", content, signature):
+        farewells = {identity: signature.hex() for identity, signature in signed.items()}
+        for identity, signature in farewells.items():
+            if not is_farewell(identity, self.federation, signature):
                 raise Refusal("the farewell is not signed by the keys that it names")
-        return set(signed)
+        self.farewells |= farewells
+        self._left.add(reply["withdrew"])
 
     def know_as(self, roster: Iterable[OnRoster]) -> None:
         """Know sites that replaced their keys by those that a roster lists.
@@ -260,6 +269,8 @@ class Meeting:
             self._proved[node] = new
             self.offers[new] = self.offers.pop(known)
             self.answered[new] = self.answered.pop(known)
+            if known in self.withdrawn:
+                self.withdrawn[new] = self.withdrawn.pop(known)
             self._rotations[new] = self._rotations.pop(known)
             self.commits.pop(known, None)
 

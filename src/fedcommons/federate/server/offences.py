@@ -22,6 +22,11 @@ class Offences:
         self._bad: dict[str, int] = defaultdict(int)  # answers in a row that could not count
         self._withdrew: dict[str, list[int]] = defaultdict(list)  # in which rounds
 
+    def forget(self, identity: str) -> None:
+        """What a site did so far is settled: the operator lets it take part again."""
+        self._bad.pop(identity, None)
+        self._withdrew.pop(identity, None)
+
     def hear(self, commit: Commit, found: RoundAnswers, round_number: int) -> dict[int, Offence]:
         """Note what came of asking once; who is to be quarantined for it, by place.
 

@@ -3,7 +3,8 @@
 Nobody's mistake ends a run for the others. Who is quarantined is not asked for answers and has no
 part in an exchange; a commit says so to all members, so that the shares of the others add up. What
 others hold of its shared examples still counts, unless it was set aside as a whole. The operator
-sees the list in the log, in results and with `fedcommons federate quarantine`, which lifts it too.
+sees the list in the log, in results and with `fedcommons federate quarantine`, which lifts it too
+(`lifting`).
 """
 
 from __future__ import annotations
@@ -91,8 +92,8 @@ class Quarantine:
             *(site, identity[:8], offence.why),
         )
 
-    def lift(self, name: str) -> Entry:
-        """Take a site off the list, by its name or the first digits of its key."""
+    def find(self, name: str) -> Entry:
+        """A site on the list, by its name or the first digits of its key."""
         found = [
             entry
             for entry in self.entries.values()
@@ -105,11 +106,14 @@ class Quarantine:
                 f"{name!r}; in quarantine: {listed or 'nobody'}"
             )
         (entry,) = found
+        return entry
+
+    def lift(self, entry: Entry) -> None:
+        """Take a site off the list; what it claimed is approved."""
         del self.entries[entry.identity]
         if entry.examples is not None:
             self.approved[entry.identity] = entry.examples
         self._save()
-        return entry
 
     def listed(self) -> list[dict[str, Any]]:
         """The entries by name, as results have them."""
@@ -146,22 +150,6 @@ def with_offenders(
         member = commit.members[place]
         quarantine.put(member.identity, member.site, offence)
     return enforced(quarantine, commit)
-
-
-def lift(folder: Path, name: str) -> Entry:
-    """Take a site off the list, and back into the commit, between two runs of a server."""
-    from fedcommons.federate.server.state import ServerState
-
-    state = ServerState(folder)
-    try:
-        quarantine, commit = Quarantine(folder), state.commit()
-        entry = quarantine.lift(name)
-        place = None if commit is None else commit.index(entry.identity)
-        if commit is not None and place is not None and place in commit.quarantined:
-            state.save_commit(commit.lifted(place))
-        return entry
-    finally:
-        state.close()
 
 
 def names(entries: Iterable[Entry]) -> str:

@@ -48,7 +48,8 @@ class RoundAnswers:
         outcomes: what became of each site, in a word or two.
         metrics: what sites measured while they trained, by place.
         metrics_left_out: what of it does not count, and why.
-        taken_back: what sites withdrew; those that withdrew everything are in `left`.
+        taken_back: what sites withdrew.
+        left: the farewells of those that withdrew everything.
         bad: why replies could not count that came, though nobody withdrew anything.
         offenders: who is to be quarantined at once.
         norms: the sizes of answers.
@@ -65,7 +66,7 @@ class RoundAnswers:
     metrics: dict[int, Numbers] = field(default_factory=dict)
     metrics_left_out: dict[int, str] = field(default_factory=dict)
     taken_back: dict[int, Withdrawn] = field(default_factory=dict)
-    left: set[int] = field(default_factory=set)
+    left: dict[int, str] = field(default_factory=dict)
     bad: dict[int, str] = field(default_factory=dict)
     offenders: dict[int, Offence] = field(default_factory=dict)
     norms: dict[int, float] = field(default_factory=dict)

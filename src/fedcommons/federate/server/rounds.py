@@ -23,6 +23,7 @@ from fedcommons.federate.server.choice import Choice, Chooser
 from fedcommons.federate.server.code_choice import straggler_prob
 from fedcommons.federate.server.federation import ServerFederation
 from fedcommons.federate.server.hooks import Hooks
+from fedcommons.federate.server.lifting import lift_what_was_asked
 from fedcommons.federate.server.offences import Offences
 from fedcommons.federate.server.open_question import OWES
 from fedcommons.federate.server.round_answers import LateAnswer, RoundAnswers
@@ -84,6 +85,12 @@ class Rounds:
         state.warmed = True
         n = sum(self.commit.active)
         logger.info("memory is warm for %d of %d sites", found.answered.sum(), n)
+
+    def lift_quarantines(self, state: TrainingState) -> None:
+        """Go on with the sites that the operator lets take part again."""
+        for identity in lift_what_was_asked(self.federation):
+            self.offences.forget(identity)
+        state.come_to(self.commit, self.federation.state)
 
     def take_in_newcomers(self, state: TrainingState) -> bool:
         """Go on with the sites that came later and are accepted; whether there are any."""
@@ -201,7 +208,7 @@ class Rounds:
         if is_new:
             found = found.outdated()
             not_used = [] if late is None else late.rows
-            self.files.sweep([*(state.memory or {}).values(), *not_used])
+            self.files.withdraw([*(state.memory or {}).values(), *not_used])
         return found, is_new
 
     def use_up(self, found: RoundAnswers) -> None:

@@ -142,6 +142,7 @@ class Training:
         around = _Around(evaluator, evaluate, on_round, hooks or Hooks(), best)
         rounds.chooser.learn(state.history)
         self._go_on(rounds, state, num_rounds, around)
+        folder.tidy(state.memory)
         about = {**self._about(), **({} if scale is None else {"scale": scale.listed})}
         results.write(self.folder, about, state.history, state.model)
         return state
@@ -156,6 +157,7 @@ class Training:
         for t in range(state.round, num_rounds):
             if around.is_final(state):
                 break
+            rounds.lift_quarantines(state)
             note = rounds.one(state, None if absences is None else absences[t], around.hooks)
             note = around.measured(note, state.model, num_rounds, rounds.collector.evaluates)
             note = rounds.end(state, note)

@@ -16,8 +16,8 @@ import numpy as np
 from fedcommons import shown
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.commits import Commit
-from fedcommons.federate.protocol.refusals import AnswerRefused, CommitUnknown, SiteWithdrew
-from fedcommons.federate.protocol.withdrawals import Withdrawn
+from fedcommons.federate.protocol.refusals import AnswerRefused, CommitUnknown
+from fedcommons.federate.protocol.withdrawals import Withdrawn, is_owners_word, listed_in
 from fedcommons.federate.server.asking import OpenQuestions
 from fedcommons.federate.server.federation import ServerFederation
 from fedcommons.federate.server.link import Link, Question
@@ -46,10 +46,26 @@ def check_leaving(federation: ServerFederation, leaving: Sequence[str]) -> None:
 def let_go(federation: ServerFederation, leaving: Sequence[str]) -> None:
     """Commit anew without the sites, by name, that left for good or withdrew everything."""
     for place, member in enumerate(federation.commit.members):
-        leaves = member.site in leaving or member.identity in federation.meeting.withdrew
-        if leaves and federation.commit.present[place]:
-            federation.record(federation.commit.without(place))
+        farewell = federation.meeting.farewells.get(member.identity, "")
+        if (farewell or member.site in leaving) and federation.commit.present[place]:
+            federation.record(federation.commit.without(place, farewell))
             logger.info("%s left the federation: commit %s", member.site, federation.commit.order)
+
+
+def have_signed(federation: ServerFederation) -> None:
+    """Commit anew with the signatures of owners whose withdrawals the commit lists without.
+
+    They are from before owners signed them; holders that were away then want to see that they did.
+    """
+    commit = federation.commit
+    for place, member in enumerate(commit.members):
+        said = federation.meeting.withdrawn.get(member.identity, {})
+        if commit.present[place] and not is_owners_word(commit, place):
+            with contextlib.suppress(Exception):  # whatever a site sends
+                if (found := reported(said, commit, place)) is not None:
+                    commit = withdraw(commit, place, found)
+    if commit is not federation.commit:
+        federation.record(commit)
 
 
 class Dismissals:
@@ -89,7 +105,7 @@ class Unasked:
     def __init__(self, federation: ServerFederation, link: Link) -> None:
         self.federation = federation
         self.withdrawn: dict[int, Withdrawn] = {}  # by place, of this commit
-        self.left: set[int] = set()  # who withdrew everything
+        self.left: dict[int, str] = {}  # the farewells of those that withdrew everything
         self._sent = OpenQuestions(link, "train")
 
     def listen(
@@ -112,7 +128,7 @@ class Unasked:
             for place, node in node_of.items()
             if node is not None and commit.present[place]
         }
-        self.withdrawn, self.left = {}, set()
+        self.withdrawn, self.left = {}, {}
         for node, reply in self._sent.pull():
             place = place_of.get(node)
             if place is None:
@@ -120,8 +136,10 @@ class Unasked:
             identity, fields = commit.members[place].identity, reply.fields
             if reply.failure == CommitUnknown.__name__:
                 meeting.commits.pop(identity, None)
-            if reply.failure == SiteWithdrew.__name__:
-                self.left.add(place)
+            if reply.sender == node and "withdrew" in fields:
+                with contextlib.suppress(Exception):  # whatever a site sends, the round goes on
+                    meeting.take_leave(fields)
+                    self.left[place] = meeting.farewells[identity]
             if reply.sender != node or fields.get("digest") != commit.digest:
                 continue
             meeting.commits[identity] = commit
@@ -149,25 +167,31 @@ def reported(fields: Mapping[str, Any], commit: Commit, place: int) -> Withdrawn
         raise AnswerRefused("malformed")
     if type(n_private) is not int or not 0 <= n_private <= member.n_private:
         raise AnswerRefused("malformed")
-    return Withdrawn(tuple(numbers), n_private)
+    found = Withdrawn(tuple(numbers), n_private, str(fields["withdrawal-signature"]))
+    has_all = set(commit.withdrawn[place]) <= set(numbers)  # it takes nothing back of what it said
+    if not (has_all and n_private >= commit.withdrawn_private[place]):
+        raise AnswerRefused("malformed")
+    if numbers != sorted(set(numbers)) or not found.is_signed(member.identity, commit):
+        raise AnswerRefused("malformed")
+    return found
 
 
 def commit_without(
     federation: ServerFederation,
     taken_back: Mapping[int, Withdrawn],
-    left: set[int],
+    left: Mapping[int, str],
     offenders: Mapping[int, Offence],
 ) -> bool:
     """Commit anew without what sites took back, those that left and the offenders, by place.
 
-    Returns whether there was anything new in it.
+    `left` has the farewells of those that left. Returns whether there was anything new in it.
     """
     commit = federation.commit
     for place, withdrawn in taken_back.items():
         commit = withdraw(commit, place, withdrawn)
     for place in sorted(left):
         if commit.present[place]:
-            commit = commit.without(place)
+            commit = commit.without(place, left[place])
     commit = with_offenders(federation.quarantine, commit, offenders)
     is_new = commit.order != federation.commit.order
     if is_new:
@@ -178,13 +202,11 @@ def commit_without(
 
 def withdraw(commit: Commit, place: int, taken_back: Withdrawn) -> Commit:
     """The next commit, without what the site at `place` took back; the same if that is nothing."""
-    gone = tuple(sorted({*commit.withdrawn[place], *taken_back.numbers}))
-    n_private = max(taken_back.n_private, commit.withdrawn_private[place])
-    if (gone, n_private) == (commit.withdrawn[place], commit.withdrawn_private[place]):
+    if taken_back == listed_in(commit, place):
         return commit
-    withdrawn, private = list(commit.withdrawn), list(commit.withdrawn_private)
-    withdrawn[place], private[place] = gone, n_private
-    return commit.anew(withdrawn=tuple(withdrawn), withdrawn_private=tuple(private))
+    return commit.with_withdrawn(
+        place, taken_back.numbers, taken_back.n_private, taken_back.signature
+    )
 
 
 # What is remembered of it
@@ -218,8 +240,11 @@ def holders_of_what_left(before: Commit, after: Commit) -> set[int]:
     changed is not among them: what is remembered of it is still close to what it will answer.
     """
     found: set[int] = set()
+    recipients_of: dict[int, set[int]] = {}
+    for sender, recipient in before.pairs:
+        recipients_of.setdefault(sender, set()).add(recipient)
     for place in range(len(before.members)):
-        recipients = {r for s, r in before.pairs if s == place}
+        recipients = recipients_of.get(place, set())
         if before.present[place] and not after.present[place]:
             found |= {place} | recipients
         gone = sorted(set(after.withdrawn[place]) - set(before.withdrawn[place]))

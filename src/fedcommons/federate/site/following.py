@@ -1,9 +1,9 @@
 """Whether a commit may follow the one that a site is under, and whether what it claims happened.
 
 Nobody signs commits. So a site believes of a new one what it can check: that it names the site's
-present commit among those that it follows, step by step; that the site received what it is said to
-have received; and that there is a receipt, named by the commit, for all that it is said to have
-sent.
+present commit among those that it follows, step by step; that owners signed what it says they
+withdrew; that the site received what it is said to have received; and that there is a receipt,
+named by the commit, for all that it is said to have sent.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.receipts import Receipt, n_assigned
 from fedcommons.federate.protocol.records import MOST_AHEAD
 from fedcommons.federate.protocol.refusals import CommitRefused
+from fedcommons.federate.protocol.withdrawals import is_owners_word
 from fedcommons.federate.site.decoded import decoded_epoch
 from fedcommons.federate.site.store import Store
 
@@ -57,6 +58,22 @@ def check_follows(store: Store, commit: Commit, current: Commit | None) -> None:
             raise CommitRefused("the commit contradicts the record of its epoch")
     elif current and steps is None:
         raise CommitRefused("the commit does not follow the one that the site is under")
+
+
+def check_withdrawals(commit: Commit, current: Commit | None) -> None:
+    """Refuse a commit by which somebody withdrew more than before without having signed it.
+
+    Whoever left has no examples any more; what its own word is worth there says `changes`.
+    """
+    same_epoch = current is not None and current.epoch == commit.epoch
+    known = len(current.members) if same_epoch and current else 0
+    for place, member in enumerate(commit.members):
+        now = commit.withdrawn[place], commit.withdrawn_private[place]
+        before: tuple[tuple[int, ...], int] = (), 0
+        if current and place < known:
+            before = current.withdrawn[place], current.withdrawn_private[place]
+        if commit.present[place] and now != before and not is_owners_word(commit, place):
+            raise CommitRefused(f"{member.site} did not sign what it is said to have withdrawn")
 
 
 def check_deliveries(

@@ -16,7 +16,8 @@ class LedgerEntry:
     """One thing that happened to examples.
 
     The event is one of: sent, received, receipt (signed by the peer), receipt given, commit,
-    withdrawn, deleted, approved (an exchange, by the operator), recovery (to a commit, likewise).
+    withdrawn, deleted, approved (an exchange, by the operator), approved change (of a commit,
+    likewise), recovery (to a commit, likewise).
     """
 
     entry: int

@@ -40,6 +40,8 @@ class Policy:
     Attributes:
         min_examples: the least of the site's own examples in an answer, and the least in a batch
             that the server asks for.
+        min_change: the least examples that a commit may set apart from the others in an answer, by
+            changing their shares, unless their owner signed for it.
         max_local_steps: the most steps that the server may ask for in one answer.
         min_sites: the least sites in an exchange, this one included.
         max_copies: the most sites that may ever be sent the same example.
@@ -53,6 +55,7 @@ class Policy:
     """
 
     min_examples: int = 32
+    min_change: int = 32
     max_local_steps: int = 1000
     min_sites: int = 3
     max_copies: int = 3
@@ -94,6 +97,7 @@ class Policy:
 # Of a simulation, where nobody else is there and data are few: nothing is forbidden.
 SIMULATED = Policy(
     min_examples=1,
+    min_change=1,
     max_local_steps=LARGEST,
     min_sites=2,
     max_copies=LARGEST,

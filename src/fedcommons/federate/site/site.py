@@ -19,7 +19,7 @@ from fedcommons.federate.protocol.packing import SharedExamples
 from fedcommons.federate.protocol.receipts import Receipt
 from fedcommons.federate.protocol.records import LARGEST
 from fedcommons.federate.protocol.refusals import CommitRefused, CommitUnknown, Refusal
-from fedcommons.federate.protocol.withdrawals import Withdrawn
+from fedcommons.federate.protocol.withdrawals import Withdrawn, is_owners_word, listed_in
 from fedcommons.federate.site import chunk_memory
 from fedcommons.federate.site.decoded import decoded_commit, decoded_epoch
 from fedcommons.federate.site.exchange import Exchange
@@ -28,6 +28,7 @@ from fedcommons.federate.site.following import (
     check_deliveries,
     check_follows,
     check_still_here,
+    check_withdrawals,
 )
 from fedcommons.federate.site.holdings import Holdings, holdings_of
 from fedcommons.federate.site.manifests import Manifest
@@ -80,6 +81,7 @@ class Site(Participant):
                     check_still_here(self.store, commit, me)
             else:
                 check_follows(self.store, commit, current)
+                check_withdrawals(commit, current)
                 if me is not None:
                     check_deliveries(self.store, commit, me, current, proof or Proof())
             # Before this site's own data are checked: what others withdrew must go in any case.
@@ -148,10 +150,36 @@ class Site(Participant):
         ]
         self.store.ledger.note_receipts(commit.number, good)
 
-    def withdrawn_since(self, commit: Commit) -> Withdrawn:
-        """What the operator withdrew since the rows were numbered for the commit's epoch."""
-        self.store.withdrawals.check_remembered(commit, self.place(commit))
-        return self.store.withdrawals.since(self.manifest_of(commit))
+    def withdrawn_since(self, commit: Commit) -> Withdrawn | None:
+        """What was withdrawn since the rows were numbered for the commit's epoch, signed.
+
+        None if the commit says it already, by this site's own word.
+        """
+        me = self.place(commit)
+        self.store.withdrawals.check_remembered(commit, me)
+        withdrawn = self.store.withdrawals.since(self.manifest_of(commit))
+        listed = listed_in(commit, me)
+        is_known = (withdrawn.numbers, withdrawn.n_private) == (listed.numbers, listed.n_private)
+        if is_known and is_owners_word(commit, me):
+            return None
+        return withdrawn.signed(self.identity_in(commit.members), commit)
+
+    def withdrawn_by_now(self) -> Withdrawn | None:
+        """All that was withdrawn of the exchange that the site is under, signed; None if nothing.
+
+        Its commit may list it without a signature: one from before owners signed.
+        """
+        record = self.store.commit_record()[1]
+        commit = decoded_commit(record) if record else None
+        identity = self.identity_in(commit.members) if commit else None
+        me = commit.index(identity.name) if commit and identity else None
+        if commit is None or identity is None or me is None:
+            return None
+        manifest = self.store.manifests.find(bytes.fromhex(commit.members[me].manifest))
+        if manifest is None:
+            return None
+        found = self.store.withdrawals.since(manifest.for_place(commit, me))
+        return found.signed(identity, commit) if found.numbers or found.n_private else None
 
     def place(self, commit: Commit) -> int:
         """This site's place in the roster of a commit; refused if it has none."""

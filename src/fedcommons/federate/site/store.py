@@ -15,6 +15,7 @@ from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.packing import SharedExamples
 from fedcommons.federate.protocol.records import Epoch
 from fedcommons.federate.site import store_upgrade
+from fedcommons.federate.site.changes import Changes
 from fedcommons.federate.site.database import Database
 from fedcommons.federate.site.decoded import decoded_commit
 from fedcommons.federate.site.epochs import Epochs
@@ -44,6 +45,7 @@ class Store:
         self.manifests = Manifests(self.database)
         self.questions = Questions(self.database)
         self.given = Given(self.database, self.ledger)
+        self.changes = Changes(self.database, self.ledger)
         self.recovery = Recovery(self.database, self.ledger)
         self.received = ReceivedChunks(self.database, self.ledger)
         self.kept = KeptAnswer(self.database)

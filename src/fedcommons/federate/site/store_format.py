@@ -11,7 +11,7 @@ import sqlite3
 from typing import Any
 
 APPLICATION = 0x46434F4D  # "FCOM": how SQLite knows a store of fedcommons from other databases
-VERSION = 5
+VERSION = 6
 
 SCHEMA = """
 CREATE TABLE about (name TEXT PRIMARY KEY, value BLOB NOT NULL, seal BLOB NOT NULL) WITHOUT ROWID;
@@ -44,6 +44,10 @@ CREATE TABLE commits (
     id INTEGER PRIMARY KEY CHECK (id = 1), digest BLOB NOT NULL, record BLOB NOT NULL,
     seal BLOB NOT NULL
 );
+CREATE TABLE answered (
+    id INTEGER PRIMARY KEY CHECK (id = 1), record BLOB NOT NULL, groups BLOB NOT NULL,
+    seal BLOB NOT NULL
+);
 CREATE TABLE withdrawals (
     fingerprint BLOB PRIMARY KEY, row INTEGER NOT NULL, total INTEGER NOT NULL, seal BLOB NOT NULL
 ) WITHOUT ROWID;
@@ -71,7 +75,7 @@ CREATE TRIGGER no_replace BEFORE INSERT ON ledger
 """
 SEALED = (
     *("about", "peers", "manifest", "epoch_keys", "epochs", "given", "commits", "withdrawals"),
-    "deleted",
+    *("deleted", "answered"),
 )
 SMALL = (*SEALED, "ledger")  # all but what was received, and an answer, which may be large
 

@@ -81,6 +81,14 @@ def _with_kept_answers(run: Run) -> None:
     )
 
 
+def _with_changes(run: Run) -> None:
+    """5 -> 6: commits may have signatures; under which ones the site answered is kept, too."""
+    run(
+        "CREATE TABLE answered (id INTEGER PRIMARY KEY CHECK (id = 1), record BLOB NOT NULL, "
+        "groups BLOB NOT NULL, seal BLOB NOT NULL)"
+    )
+
+
 def _put(run: Run, table: str, *fields: Any) -> None:
     """Insert a row, sealed."""
     marks = "?, " * len(fields)
@@ -119,6 +127,7 @@ UPGRADES: dict[int, Callable[[Run], object]] = {
     2: _with_any_labels,
     3: _with_what_was_given,
     4: _with_kept_answers,
+    5: _with_changes,
 }
 """For each earlier version n, what turns a store of version n into one of version n + 1."""
 

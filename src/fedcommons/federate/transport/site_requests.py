@@ -21,6 +21,7 @@ from fedcommons.federate.protocol.records import SignedOffer
 from fedcommons.federate.protocol.refusals import MeansWithheld, ModelChanged
 from fedcommons.federate.protocol.rotations import Rotations
 from fedcommons.federate.protocol.statements import is_under
+from fedcommons.federate.protocol.withdrawals import Withdrawn
 from fedcommons.federate.site import questions, standardisation
 from fedcommons.federate.site.batch_order import batch_order
 from fedcommons.federate.site.decoded import decoded_commit
@@ -36,6 +37,7 @@ Fields = Mapping[str, Any]
 KEPT_FIELDS = (
     "digest",
     "round",
+    "question",
     "coverage",
     "answer-digest",
     "chunks",
@@ -66,17 +68,7 @@ class SiteRequests:
         versions.check_request(request)
         store, federation = self.site.store, str(request["federation"])
         if store.withdrawals.everything and store.federation == federation:
-            content = farewell(federation, node_id, run_id)
-            *before, now = store.keyring.identities
-            farewells = {
-                versions.FIELD: versions.CURRENT,
-                "withdrew": now.name,
-                "signature": now.sign("withdrew", content),
-            }
-            if before:
-                farewells["withdrew-also"] = [old.name for old in before]
-                farewells["also-signed"] = [old.sign("withdrew", content) for old in before]
-            return SiteReply(farewells)
+            return self._farewell()
         if request.get(versions.FIELD, 0) < 3 and not self.site.data.form.has_class_numbers:
             raise versions.ServerIsOlder("the server knows no labels but class numbers")
         digest, record = store.commit_record()
@@ -97,8 +89,23 @@ class SiteRequests:
                 "commit": b"" if digest == request.get("known", b"") else record,
                 "answered": store.questions.last,
                 **self._rotations(signed),
+                **_fields_of(self.site.withdrawn_by_now()),
             }
         )
+
+    def _farewell(self) -> SiteReply:
+        """The site withdrew everything, and signs it with all the keys that it has had."""
+        federation = str(self.site.store.federation)
+        *before, now = self.site.store.keyring.identities
+        farewells: dict[str, Any] = {
+            versions.FIELD: versions.CURRENT,
+            "withdrew": now.name,
+            "signature": farewell(now, federation),
+        }
+        if before:
+            farewells["withdrew-also"] = [old.name for old in before]
+            farewells["also-signed"] = [farewell(old, federation) for old in before]
+        return SiteReply(farewells)
 
     def _rotations(self, offer: SignedOffer) -> dict[str, Any]:
         """The site's other keys, where it offers to go on with what it began under an older one.
@@ -150,7 +157,9 @@ class SiteRequests:
         start = time.monotonic()
         versions.check_request(request)
         site = self.site
-        _check_model(request, model)
+        if site.store.withdrawals.everything:
+            return self._farewell()
+        model_digest = _checked_model(request, model)
         record = request["commit"] or site.record_of(request.get("digest", b""))
         own = site.identity_in(decoded_commit(record).members)
         receipts = _receipts(own.name, request) if request.get("receipt-recipients") else []
@@ -163,18 +172,14 @@ class SiteRequests:
         fields: dict[str, Any] = {
             "digest": commit.digest,
             "round": int(request["round"]),
+            "question": request.get("question", 0),
             "statement": statements.sign(own, commit),
         }
         if request.get("newcomers"):
             newcomers = dict(zip(request["newcomers"], request["newcomer-keys"], strict=True))
             fields["welcome"] = site.would_train_with(newcomers)
-        if (withdrawn.numbers, withdrawn.n_private) != (
-            commit.withdrawn[me],
-            commit.withdrawn_private[me],
-        ):
-            fields["withdrawn"] = list(withdrawn.numbers)
-            fields["withdrawn-private"] = withdrawn.n_private
-            return SiteReply(fields)
+        if withdrawn is not None:
+            return SiteReply(fields | _fields_of(withdrawn))
         if request["task"] == "report":  # the site is quarantined
             return SiteReply(fields)
         number = site.store.questions.check_new(request.get("question"))
@@ -205,6 +210,7 @@ class SiteRequests:
         steps, size = int(request["local-steps"]), int(request["batch-size"])
         questions.check_steps(site.policy, steps, size)
         questions.check_examples(site.policy, held.shares, n_own)
+        site.store.changes.check(site.policy, commit, me, held.own)
         site.store.questions.note(number, commit, others, site.policy)
         x, y = self._examples(commit, scale)
         asked = {
@@ -220,7 +226,7 @@ class SiteRequests:
             steps,
             size,
             CODES[commit.code].one_step,
-            batch_order(site, commit, fields["round"], model=model, asked=asked),
+            batch_order(site, commit, fields["round"], model=model_digest, asked=asked),
             site.policy.min_examples,
         )
         training = str(request.get("training", ""))
@@ -244,11 +250,8 @@ class SiteRequests:
         commit: Commit,
     ) -> None:
         """Keep an answer, unless the operator withdrew some of what it is made of meanwhile."""
-        me, withdrawn = self.site.place(commit), self.site.withdrawn_since(commit)
-        so_far = (commit.withdrawn[me], commit.withdrawn_private[me])
-        if not self.site.store.withdrawals.everything and (
-            (withdrawn.numbers, withdrawn.n_private) == so_far
-        ):
+        is_whole = self.site.withdrawn_since(commit) is None
+        if is_whole and not self.site.store.withdrawals.everything:
             about = {name: fields[name] for name in KEPT_FIELDS if name in fields}
             self.site.store.kept.keep(training, number, about, answer)
 
@@ -266,10 +269,10 @@ class SiteRequests:
         versions.check_request(request)
         self.site.check_taking_part()
         self.site.record_of(request["digest"])
-        _check_model(request, model)
+        _checked_model(request, model)
         asked = self.site.store.questions
         asked.note_measured(asked.check_new(request.get("question")))
-        return SiteReply({"round": int(request["round"])})
+        return SiteReply({"round": int(request["round"]), "question": request["question"]})
 
     def _owner_share(
         self, commit: Commit, scale: Scale | None, model: NamedArrays, train: Train
@@ -306,6 +309,16 @@ class SiteRequests:
         return self._read[1], self._read[2]
 
 
+def _fields_of(withdrawn: Withdrawn | None) -> dict[str, Any]:
+    if withdrawn is None:
+        return {}
+    return {
+        "withdrawn": list(withdrawn.numbers),
+        "withdrawn-private": withdrawn.n_private,
+        "withdrawal-signature": withdrawn.signature,
+    }
+
+
 def _others_under(commit: Commit, me: int, request: Fields) -> list[str]:
     """Other members that signed that they are under this commit, by identity."""
     others = {member.identity for member in commit.members_present}
@@ -314,13 +327,15 @@ def _others_under(commit: Commit, me: int, request: Fields) -> list[str]:
     return [who for who, signature in said if who in others and is_under(who, commit, signature)]
 
 
-def _check_model(request: Fields, model: NamedArrays) -> None:
-    """Refuse a model that something changed on its way to here."""
-    if "model-digest" in request and digest_of(model) != request["model-digest"]:
+def _checked_model(request: Fields, model: NamedArrays) -> bytes:
+    """The digest of a model; one that something changed on its way to here is refused."""
+    digest = digest_of(model)
+    if "model-digest" in request and digest != request["model-digest"]:
         raise ModelChanged(
             "the model is not the one that the server sent: a mod outside coded or evaluated, or "
             "the strategy, changed it"
         )
+    return digest
 
 
 def _receipts(sender: str, request: Fields) -> list[Receipt]:
