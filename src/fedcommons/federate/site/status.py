@@ -38,6 +38,7 @@ def status_of(store: Store) -> dict[str, Any]:
         "approved": ", ".join(str(n or "the next") for n in store.given.approved) or None,
         "change_approved": store.changes.approved,
         "digest": store.commit_record()[0].hex() or None,
+        "keeps_an_answer_of": store.kept.training or None,
         "recovers_to": store.recovery.to or None,
         "policy": read_policy(store.folder).listed,
         "held_from_others": {names.get(s, s[:16]): n for s, n in store.received.counts()},
