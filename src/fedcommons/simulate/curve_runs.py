@@ -219,7 +219,8 @@ def make_curve_run(
     # Where holders correct, everybody's chunks are of its own examples alone.
     held = csr_array(own_examples(setup) if curve.corrected else curve.procedure.hold(setup))
     timeline = _timeline(curve, shared, held, block, n_params=n_params, run=run, n_rounds=n_rounds)
-    estimator, arrivals = ESTIMATORS[curve.estimator], timeline.ticks.arrivals
+    estimator, W = ESTIMATORS[curve.estimator], np.asarray(held.sum(axis=1), np.float64)[:n_clients]
+    arrivals = timeline.ticks.arrivals.from_the_start(W, warm=curve.warm)
     weights = curve.procedure.weigh(estimator, held, arrivals, timeline.probs)
     of_examples = None
     if curve.procedure.examples is not None:
