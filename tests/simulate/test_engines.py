@@ -184,7 +184,9 @@ def test_what_is_computed_at_once_does_not_matter(blobs, fast, monkeypatch):
     )
     assert np.abs(parts.correct - fast[0].correct).max() <= 1
     for name in MEASURES:
-        assert np.allclose(getattr(parts, name), getattr(fast[0], name), rtol=1e-5, equal_nan=True), name
+        assert np.allclose(
+            getattr(parts, name), getattr(fast[0], name), rtol=1e-5, equal_nan=True
+        ), name
     scale = np.nanmax(np.abs(whole.theory))
     assert np.allclose(parts.theory, whole.theory, rtol=0, atol=1e-5 * scale, equal_nan=True)
 
