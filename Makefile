@@ -85,6 +85,7 @@ bench: $(FEDERATION) ## Measure speed and memory, ours and peers'
 	$(BIN)/python benchmarks/placement.py --json results/benchmark-placement.json
 	$(BIN)/python benchmarks/reproduction.py --json results/benchmark-reproduction.json
 	$(BIN)/python benchmarks/models.py --json results/benchmark-models.json
+	$(BIN)/python benchmarks/clients.py --json results/benchmark-clients.json
 	$(BIN)/python benchmarks/federation.py --json results/benchmark-federation.json
 	$(BIN)/python benchmarks/size.py --json results/benchmark-size.json
 	$(BIN)/python benchmarks/adoption.py --json results/benchmark-adoption.json

@@ -20,6 +20,16 @@ def test_placement_benchmark_runs(tmp_path):
     assert len(json.loads(out.read_text())) == 5
 
 
+def test_clients_benchmark_runs(tmp_path):
+    out = tmp_path / "results.json"
+    subprocess.run(
+        [sys.executable, BENCHMARKS / "clients.py", "--quick", "--json", out],
+        check=True,
+        capture_output=True,
+    )
+    assert all(one["accuracy"] > 0.5 for one in json.loads(out.read_text()))
+
+
 def test_reproduction_benchmark_runs(tmp_path):
     out = tmp_path / "results.json"
     subprocess.run(

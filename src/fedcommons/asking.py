@@ -136,7 +136,7 @@ def missing_prob(probs: FloatArray, straggler_prob: FloatArray) -> FloatArray:
 
     A client that cannot be asked, pi_i = 0, keeps its p_i: nothing is divided by it.
     """
-    p = np.broadcast_to(straggler_prob, np.shape(probs))
+    p = np.asarray(straggler_prob)
     return np.where(probs > 0, 1 - probs * (1 - p), p)
 
 

@@ -81,12 +81,18 @@ def print_report(reported: Mapping[str, Any], *, show_lines: bool = False) -> No
 
 
 def print_lines(lines: Sequence[Mapping[str, Any]], main: Metric) -> None:
-    """What every line reached in the last round, figure by figure."""
+    """What every line reached in the last round, figure by figure; by the clock if there is one."""
     words = main.words.removeprefix("test ")
-    title = f"{words[0].upper()}{words[1:]} after the last round"
-    table = Table(title=title, title_justify="left")
-    for name, justify in (("figure", "left"), ("p", "right"), ("line", "left"), ("", "right")):
-        table.add_column(name, justify="right" if justify == "right" else "left")
+    clocked, timed = "clock" in lines[0], "target" in lines[0]
+    end = f"{lines[0]['clock']:g} s" if clocked else "the last round"
+    table = Table(title=f"{words[0].upper()}{words[1:]} after {end}", title_justify="left")
+    table.add_column("figure")
+    if not clocked:
+        table.add_column("p", justify="right")
+    table.add_column("line")
+    table.add_column("", justify="right")
+    if timed:
+        table.add_column(f"s to {lines[0]['target']:g}", justify="right")
     for line in lines:
         reached = line[main.name]
         lost = "diverged" if line["diverged"] == line["runs"] else "undefined"
@@ -95,16 +101,27 @@ def print_lines(lines: Sequence[Mapping[str, Any]], main: Metric) -> None:
             half = half_width(line["sem"], line["runs"] - line["diverged"])
             value += f" ± {main.shown(float(half))}"
         figure, label = screen.words(line["figure"]), screen.words(line["label"])
-        table.add_row(figure, f"{line['p']:g}", label, value)
+        p = [] if clocked else [f"{line['p']:g}"]
+        time = [_seconds(line)] if timed else []
+        table.add_row(figure, *p, label, value, *time)
     Console().print(table)
+
+
+def _seconds(line: Mapping[str, Any]) -> str:
+    """The median run's seconds to the target, and how many runs got there if not all did."""
+    words = "never" if line["seconds"] is None else f"{line['seconds']:.4g}"
+    if line["reached"] == line["runs"]:
+        return words
+    return f"{words} ({line['reached']} of {line['runs']})"
 
 
 def say_diverged(lines: Sequence[Mapping[str, Any]]) -> None:
     for line in lines:
         if line["diverged"]:
             screen.say(
-                f"fedcommons: {line['diverged']} of {line['runs']} runs of {line['label']} at "
-                f"p = {line['p']:g} in {line['figure']} diverged and are left out of its means",
+                f"fedcommons: {line['diverged']} of {line['runs']} runs of {line['label']} "
+                f"{'' if 'clock' in line else 'at p = ' + format(line['p'], 'g') + ' '}"
+                f"in {line['figure']} diverged and are left out of its means",
                 err=True,
             )
 

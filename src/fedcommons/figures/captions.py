@@ -25,6 +25,11 @@ CAPTIONS = {
     "grid": "$metric for each shareable proportion c and number of copies d. Sharing costs "
     "dc copies per training example, once, before training.",
 }
+CLOCKED = (
+    "$metric by the clock, and the second moment |ĝ|² of the estimate with which the server takes "
+    "the step that is under way. Every line has ticks of its own; at each time a run counts with "
+    "the last model that was looked at."
+)
 OF_METRICS = ("curves", "grid")  # kinds that draw one
 PLACES = {  # fields that a kind has places or a switch for, or does not depend on; others: p
     "scalar-products": set[str](),
@@ -37,13 +42,14 @@ PLACES = {  # fields that a kind has places or a switch for, or does not depend 
 }
 
 
-def caption(kind: str, metrics: Sequence[Metric]) -> str:
-    """What a figure of this kind shows."""
+def caption(kind: str, metrics: Sequence[Metric], *, clocked: bool = False) -> str:
+    """What a figure of this kind shows; under a clock by seconds."""
     first, *others = (metric.words for metric in metrics)
     words = first[0].upper() + first[1:]
     if others:
         words = " or ".join([", ".join([words, *others[:-1]]), others[-1]])
-    return Template(CAPTIONS[kind]).substitute(metric=words)
+    template = CLOCKED if clocked and kind == "curves" else CAPTIONS[kind]
+    return Template(template).substitute(metric=words)
 
 
 def labels(figure: Figure) -> list[str]:

@@ -256,7 +256,9 @@ function addCursor(picture, frame, series, box, cursorText) {
 }
 
 /** A chart; `shared.hidden` are the labels of hidden lines, `shared.redraw` draws all anew. */
-function lineChart({ xLabel, cursorText, shared, ...axis }) {
+function lineChart(options) {
+  const { cursorText, shared, integer, xLog } = options;
+  const axis = { integer, xLog };
   const title = html("h3");
   const drawing = html("div");
   const labels = html("div");
@@ -276,7 +278,7 @@ function lineChart({ xLabel, cursorText, shared, ...axis }) {
     const words = `${title.textContent}. Last values: ${ends}. Arrow keys read the values.`;
     const picture = svg("svg", { height, role: "img", tabindex: 0, "aria-label": words });
     const clip = `clip-${idCount++}`;
-    picture.append(axes(frame, xLabel), svg("clipPath", { id: clip }, svg("rect",
+    picture.append(axes(frame, options.xLabel), svg("clipPath", { id: clip }, svg("rect",
       { x: left - 5, y: top - 5, width: right - left + 10, height: bottom - top + 10 })));
     const shown = series.filter((s) => !shared.hidden.has(s.label));
     picture.append(...shown.map((s) => seriesGroup(s, frame, clip)));
@@ -333,10 +335,14 @@ function lineChart({ xLabel, cursorText, shared, ...axis }) {
 // The kinds of figure. Each fills `plot`; `state` outlives a switch of the setting.
 
 const color = (k) => `var(--series-${k % N_COLORS})`;
-const seriesOf = (line, metric, look) =>
-  ({ label: line.label, xs: line.rounds, ...line.values[metric], ...look });
+const seriesOf = (line, metric, look, over = "rounds") =>
+  ({ label: line.label, xs: line[over], ...line.values[metric], ...look });
 const perRound = (shared) => lineChart(
   { shared, xLabel: "round", integer: true, cursorText: (round) => `Round ${round}` });
+/** Over rounds, or under a clock over what `state.over` says: seconds, or each line's own ticks. */
+const perTime = (shared, state) => lineChart({ shared, integer: state.over === "rounds",
+  get xLabel() { return state.over === "rounds" ? "round" : state.over; },
+  cursorText: (at) => (state.over === "rounds" ? `Round ${at}` : `${digits(at)} ${state.over}`) });
 const axisNote = (scale) => (scale.log ? " (logarithmic axis)" : "");
 
 const headline = ({ title, higher, name }) =>
@@ -365,24 +371,29 @@ function drawCurves(plot, figure, state, group) {
   state.p ??= ps.at(-1);
   state.moment ??= "second_moment";
   state.metric ??= figure.metrics[0].name;
+  const clocked = present(figure.lines[0].seconds);
+  state.over ??= clocked ? "seconds" : "rounds";
   const shared = { hidden: (state.hidden ??= new Set()), redraw };
-  const charts = { metric: perRound(shared), moment: perRound(shared) };
+  const charts = { metric: perTime(shared, state), moment: perTime(shared, state) };
 
   function redraw() {
     const lines = figure.lines.filter((line) => line.always || line.p === state.p);
     lines.sort((a, b) => a.reference - b.reference); // references are drawn on top
-    const series = (metric) => lines.map((line) => seriesOf(line, metric, look.get(line.label)));
+    const series = (metric) =>
+      lines.map((line) => seriesOf(line, metric, look.get(line.label), state.over));
+    const where = clocked ? "" : `, p = ${state.p}`;
     const scale = valueScale(everything.map((line) => line.values[state.moment]));
     const moment = state.moment === "second_moment" ? "Second moment" : "Exact second moment";
     const metric = figure.metrics.find(({ name }) => name === state.metric);
     const metricScale = valueScale(everything.map((line) => line.values[metric.name]));
-    charts.metric.show(`${headline(metric)}, p = ${state.p}${axisNote(metricScale)}`,
+    charts.metric.show(`${headline(metric)}${where}${axisNote(metricScale)}`,
       series(metric.name), metricScale);
-    charts.moment.show(`${moment}, p = ${state.p}${axisNote(scale)}`, series(state.moment), scale);
+    charts.moment.show(`${moment}${where}${axisNote(scale)}`, series(state.moment), scale);
   }
   plot.append(
     controls(
       metricChoice(figure, state, redraw),
+      choice("over", clocked ? ["seconds", "ticks"] : ["rounds"], state, "over", redraw),
       choice("p", ps, state, "p", redraw),
       choice("second moment", ["second_moment", "second_moment_exact"], state, "moment", redraw,
         (moment) => (moment === "second_moment" ? "measured" : "exact"))),

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import math
 import urllib.parse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+import numpy as np
 import pyarrow
 
 from fedcommons import shown
@@ -21,6 +22,7 @@ from fedcommons.figures.captions import OF_METRICS
 from fedcommons.figures.markup import Markup, joined, markup, packaged, text
 from fedcommons.figures.site_table import site_table
 from fedcommons.figures.summary_section import summary_section
+from fedcommons.figures.time_table import time_table
 from fedcommons.metrics import Metric
 from fedcommons.simulate.curve_fields import setting_words
 from fedcommons.simulate.definition import Figure, Study
@@ -60,6 +62,7 @@ def render_page(
     figure_files: Mapping[str, str],
     summary: Summary | None = None,
     sites: pyarrow.Table | None = None,
+    times: pyarrow.Table | None = None,
 ) -> Markup:
     """The page of a results folder.
 
@@ -71,7 +74,18 @@ def render_page(
         figure_files: name of a figure -> path of its SVG, relative to the page.
         summary: what a study found that is not the paper's.
         sites: sites.parquet, where sites are known.
+        times: times.parquet, where a clock has a target.
     """
+
+    def under(figure: Figure) -> Markup:
+        """The tables under a figure."""
+        found = []
+        if sites is not None:
+            found.append(site_table(figure, sites, study.measured[0]))
+        if times is not None:
+            found.append(time_table(figure, captions.labels(figure), times))
+        return joined(found)
+
     return markup(
         packaged("page_template.html"),
         title="The paper, reproduced and taken further" if study.is_papers else study.name,
@@ -85,7 +99,7 @@ def render_page(
         summary=summary_section(summary) if summary else "",
         contents=_contents(study, claims),
         figures=joined(
-            (_group(study, group, figure_files, table, sites) for group in _groups(study)), "\n"
+            (_group(study, group, figure_files, table, under) for group in _groups(study)), "\n"
         ),
         claims=_claims(claims),
         command=record.get("command", ""),
@@ -122,6 +136,7 @@ def _figure_data(figure: Figure, table: pyarrow.Table, metrics: Sequence[Metric]
                 "always": line.always,
                 "reference": line.reference,
                 "rounds": line.columns["round"].tolist(),
+                **_of_clock(line),
                 "values": {
                     name: {
                         "mean": [_number(v) for v in line.mean(name)],
@@ -140,6 +155,14 @@ def _figure_data(figure: Figure, table: pyarrow.Table, metrics: Sequence[Metric]
         ],
         "lines": lines,
     }
+
+
+def _of_clock(line: series.Series) -> dict[str, Any]:
+    """Over what else a line's numbers stand: seconds, and ticks of its own."""
+    if not line.clocked:
+        return {}
+    ticks = np.round(np.nan_to_num(line.columns["ticks_mean"]), 1)
+    return {"seconds": line.times.tolist(), "ticks": ticks.tolist()}
 
 
 def _number(value: float) -> float | None:
@@ -162,10 +185,10 @@ def _group(
     members: list[Figure],
     figure_files: Mapping[str, str],
     table: pyarrow.Table,
-    sites: pyarrow.Table | None,
+    under: Callable[[Figure], Markup],
 ) -> Markup:
     sections = joined(
-        (_section(study, figure, figure_files, table, sites) for figure in members), "\n"
+        (_section(study, figure, figure_files, table, under) for figure in members), "\n"
     )
     return markup('<div class="group">\n$sections\n</div>', sections=sections)
 
@@ -175,7 +198,7 @@ def _section(
     figure: Figure,
     figure_files: Mapping[str, str],
     table: pyarrow.Table,
-    sites: pyarrow.Table | None,
+    under: Callable[[Figure], Markup],
 ) -> Markup:
     index, anchor = study.figures.index(figure), _anchor(figure)
     settings = dict.fromkeys(setting_words(line.curve) for line in figure.lines)
@@ -186,14 +209,15 @@ def _section(
         if study.runs > 1
         else "A single run, hence no confidence intervals."
     )
-    caption = f"{captions.caption(figure.kind, study.measured)} {bands}"
+    clocked = study.clock is not None
+    caption = f"{captions.caption(figure.kind, study.measured, clocked=clocked)} {bands}"
     return markup(
         '<section class="figure" id="$anchor" data-index="$index" '
         'data-option="$option" aria-labelledby="$anchor-title">\n'
         '<h2 id="$anchor-title">$title</h2>\n'
         '<p class="caption">$caption$diverged</p>\n<div class="plot"></div>\n'
         '<noscript><img src="$path" alt="$alternative"></noscript>\n'
-        '<div class="foot">$sites$described<a href="$path" download>Download as SVG</a></div>\n'
+        '<div class="foot">$under$described<a href="$path" download>Download as SVG</a></div>\n'
         "</section>",
         anchor=anchor,
         index=index,
@@ -204,7 +228,7 @@ def _section(
         path=path,
         alternative=figure.title,
         described=_described_lines(figure),
-        sites=site_table(figure, sites, study.measured[0]) if sites is not None else "",
+        under=under(figure),
     )
 
 
@@ -240,11 +264,17 @@ def _described_lines(figure: Figure) -> Markup:
 def _header(study: Study) -> Markup:
     ways = len(study.curves)
     return Markup(
-        f"<b>{_count(study.runs, 'run')}</b> of <b>{_count(study.rounds, 'round')}</b> with "
+        f"<b>{_count(study.runs, 'run')}</b> of <b>{_length(study)}</b> with "
         f"<b>N = {study.clients}</b> clients and {_examples(study)}, "
         f"from <b>seed {study.seed}</b>."
         + (f" {ways} ways to train, compared on the same data." if ways > 1 else "")
     )
+
+
+def _length(study: Study) -> str:
+    if study.clock is None:
+        return _count(study.rounds, "round")
+    return f"{study.clock.seconds:,g} seconds by the clock"
 
 
 def _examples(study: Study) -> Markup:

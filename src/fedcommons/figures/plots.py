@@ -37,7 +37,7 @@ def curves(figure: Figure, series: list[Series], metric: Metric) -> Picture:
     height = 4.0 + (0.16 * -(-len(names) // 2) if crowded else 0)
     picture = Picture(figsize=(style.FULL_WIDTH, height), layout="constrained")
     axes = picture.subplots(2, len(by_p), sharex=True, sharey="row", squeeze=False)
-    last = len(series[0].mean(main)) - 1
+    last, times = len(series[0].mean(main)) - 1, series[0].times
     log_above = _is_far_apart(series, metric) and _on_log_axis(axes[0, 0], series, main)
     log_below = _on_log_axis(axes[1, 0], series, "second_moment")
     for (top, bottom), (p, group) in zip(axes.T, by_p.items(), strict=True):
@@ -50,16 +50,16 @@ def curves(figure: Figure, series: list[Series], metric: Metric) -> Picture:
             ):
                 style.band(
                     panel,
-                    x,
+                    times[x],
                     s.mean(name)[x],
                     s.half_width(name)[x],
                     style.colour(s.label, labels),
                     log=log,
                     linestyle=style.dash(s.label, labels),
                 )
-        top.set_title(f"p = {p:g}")
-        top.set_xlim(0, last)
-        bottom.set_xlabel("communication round")
+        top.set_title("" if series[0].clocked else f"p = {p:g}")
+        top.set_xlim(0, times[-1])
+        bottom.set_xlabel("seconds" if series[0].clocked else "communication round")
         bottom.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     if not log_above:
         _set_limits(axes[0, 0], series, metric)
@@ -351,7 +351,9 @@ def _footer(
     text += "A single run." if runs == 1 else f"Means of {runs} runs. {intervals}"
     text += _pairs(series)
     lost = [
-        f"{s.diverged} of {s.label} (p = {s.curve.straggler_prob:g})" for s in series if s.diverged
+        f"{s.diverged} of {s.label}{'' if s.clocked else f' (p = {s.curve.straggler_prob:g})'}"
+        for s in series
+        if s.diverged
     ]
     if lost:
         text += f" Diverged and left out: {', '.join(lost)}."

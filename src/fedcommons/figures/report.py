@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
+
+import pyarrow
 
 from fedcommons import claims
 from fedcommons.figures import captions
 from fedcommons.figures.draw import draw_all
 from fedcommons.figures.page import render_page
-from fedcommons.simulate import tables
+from fedcommons.simulate import tables, times
 from fedcommons.simulate.definition import Study
 from fedcommons.simulate.folder import Folder
 from fedcommons.simulate.summary import summarise
@@ -31,19 +34,37 @@ def write_report(folder: Folder) -> dict[str, Any]:
     found = None if study.is_papers else summarise(study, runs, captions.labels)
     files = draw_all(study, table, folder.figures)
     sites = tables.read_sites(folder, study)
-    page = render_page(study, table, checked, record, files, found, sites)
+    seconds = times.read(folder, study)
+    page = render_page(study, table, checked, record, files, found, sites, seconds)
     folder.write_text("report.html", page)
     summary = {"summary": found.as_dict()} if found else {}
     return {
         **checked,
         **summary,
         "metric": study.measured[0].name,
-        "lines": _reached(study, folder),
+        "lines": _reached(study, folder, seconds),
     }
 
 
-def _reached(study: Study, folder: Folder) -> list[dict[str, Any]]:
-    """Every line in the last round, by a label that no other line of its figure has."""
+def _reached(study: Study, folder: Folder, seconds: pyarrow.Table | None) -> list[dict[str, Any]]:
+    """Every line in the last round, by a label that no other line of its figure has.
+
+    Under a clock with "clock", for how long it trained; with a target also "target", how many runs
+    "reached" it, and "seconds", those of the median run, or None if that never got there.
+    """
     labels = [label for figure in study.figures for label in captions.labels(figure)]
     lines = tables.last_round(folder, study.measured[0].name)
-    return [{**line, "label": label} for line, label in zip(lines, labels, strict=True)]
+    found = [{**line, "label": label} for line, label in zip(lines, labels, strict=True)]
+    if study.clock is not None:
+        found = [{**line, "clock": study.clock.seconds} for line in found]
+    if seconds is None:
+        return found
+    return [
+        {
+            **line,
+            "target": row["target"],
+            "reached": row["reached"],
+            "seconds": row["median"] if math.isfinite(row["median"]) else None,
+        }
+        for line, row in zip(found, seconds.to_pylist(), strict=True)
+    ]

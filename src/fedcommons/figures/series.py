@@ -45,6 +45,18 @@ class Series:
         return np.nan_to_num(self.interval(name))
 
     @property
+    def times(self) -> FloatArray:
+        """What its numbers stand over: rounds, or seconds under a clock."""
+        if self.clocked:
+            return self.columns["seconds"]
+        return np.arange(len(self.columns["runs"]), dtype=np.float64)
+
+    @property
+    def clocked(self) -> bool:
+        """Whether it was trained under a clock."""
+        return "seconds" in self.columns
+
+    @property
     def runs(self) -> int:
         return int(self.columns["runs"][0])
 

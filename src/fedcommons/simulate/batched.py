@@ -47,12 +47,21 @@ def block_size(n_curves: int, class_size: int | None) -> int:
     return next((n for n in BLOCKS if n * n_curves * class_size <= CLASS_SIZES_IN_BLOCK), 1)
 
 
-def remembered_bytes(curves: Sequence[Curve], n_runs: int, n_clients: int, n_params: int) -> int:
-    """What the curves of one model remember of every client while a block is computed."""
-    states = sum(
-        ESTIMATORS[c.estimator].remembers + (c.procedure.next_state is not None) for c in curves
-    )
-    return states * n_runs * n_clients * n_params * np.dtype(np.float32).itemsize
+def remembered_bytes(
+    curves: Sequence[Curve], n_runs: int, n_clients: int, n_params: int, n_rounds: int | None = None
+) -> int:
+    """What the curves of one model remember of clients while a block is computed.
+
+    Where some are asked in each of so many rounds, at most of those that they ask.
+    """
+    rows = 0
+    for c in curves:
+        asked, ask = n_clients, c.ask_some
+        if ask is not None and n_rounds is not None and not c.warm:
+            asked = min(n_clients, ask.number(n_clients) * n_rounds)
+        rows += ESTIMATORS[c.estimator].remembers * asked
+        rows += (c.procedure.next_state is not None) * n_clients
+    return rows * n_runs * n_params * np.dtype(np.float32).itemsize
 
 
 def simulate_block(

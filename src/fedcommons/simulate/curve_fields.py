@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedcommons import checks, policies, work
+from fedcommons.asking import BY
 from fedcommons.coding import CODES
 from fedcommons.errors import ArgumentError
 from fedcommons.estimators import ESTIMATORS
@@ -19,7 +20,7 @@ from fedcommons.partition import PARTITIONS
 from fedcommons.sharing import SCHEMES
 from fedcommons.simulate import models
 from fedcommons.simulate.algorithms import ALGORITHMS, Algorithm
-from fedcommons.simulate.algorithms.algorithm import estimated
+from fedcommons.simulate.algorithms.algorithm import averaged, estimated
 from fedcommons.simulate.settings import ADAPTIVE, ALL, Setting, Values, named_in
 
 if TYPE_CHECKING:
@@ -92,6 +93,31 @@ def _assumes_p(values: Values) -> bool:
     splits = algorithm.estimators and CODES[values["code"]].needs_p
     scales = algorithm.weigh is estimated and ESTIMATORS[values["estimator"]].needs_p
     return splits or scales
+
+
+def _asked(name: str, value: object) -> None:
+    if value is None:
+        return
+    number = checks.real(name, value, low=0)
+    if not number > 0 or (number > 1 and number % 1):
+        raise ArgumentError(
+            f"{name} must be a whole number of clients, or a part of them below 1, got {number:g}"
+        )
+
+
+def _can_ask_some(values: Values) -> bool:
+    """Whether who is not asked can be missing."""
+    algorithm = _algorithm(values)
+    if algorithm.weigh is averaged:
+        return True
+    return algorithm.weigh is estimated and not ESTIMATORS[values["estimator"]].needs_everybody
+
+
+def asked_words(curve: Curve) -> str:
+    """How many are asked."""
+    if curve.ask is None:
+        return "all"
+    return f"{curve.ask:.0f}" if curve.ask >= 1 else f"{100 * curve.ask:g} %"
 
 
 def _optimizer_uses(constant: str, values: Values) -> bool:
@@ -314,6 +340,30 @@ FIELDS: dict[str, Setting] = {
         ),
         caption=lambda curve: f"batches of {curve.batch_size}" if curve.batch_size else "",
     ),
+    # Clients that are asked in a round, or which part of them; None for all.
+    "ask": Setting(
+        "ask",
+        _asked,
+        _can_ask_some,
+        "an algorithm whose server weighs the answers that came, and an estimator that does not "
+        "wait for everybody",
+        word_for_none=ALL,
+        rank=15,
+        label=lambda curve: "" if curve.ask is None else f"asking {asked_words(curve)}",
+        tells=lambda curve: "asking all" if curve.ask is None else f"asking {asked_words(curve)}",
+        caption=lambda curve: "" if curve.ask is None else f"{asked_words(curve)} asked a round",
+    ),
+    # How these are chosen: as a random subset, each by itself, or by remembered norms.
+    "ask_by": Setting(
+        "ask_by",
+        partial(_one_of, BY),
+        lambda values: values["ask"] is not None and _can_ask_some(values),
+        "ask, where not all are asked",
+        rank=16,
+        label=lambda curve: "" if curve.ask_by == "uniform" else f"by {curve.ask_by}",
+        tells=lambda curve: f"asked by {curve.ask_by}",
+        caption=lambda curve: "" if curve.ask_by == "uniform" else f"asked by {curve.ask_by}",
+    ),
     # The factor of the server's step.
     "server_rate": Setting(
         "server_rate",
@@ -416,7 +466,7 @@ FIELDS: dict[str, Setting] = {
         "policy",
         _policy,
         rank=11,
-        label=lambda curve: curve.policy.replace(":", " "),
+        label=lambda curve: "" if curve.policy == "deadline" else curve.policy.replace(":", " "),
         tells=lambda curve: curve.policy.replace(":", " "),
         caption=lambda curve: (
             "" if curve.policy in ("", "deadline") else f"waiting for {curve.policy}"

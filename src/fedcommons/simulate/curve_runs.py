@@ -18,6 +18,7 @@ from fedcommons.placement import Placement
 from fedcommons.simulate import draws, local_steps, timelines
 from fedcommons.simulate.algorithms import Setup
 from fedcommons.simulate.algorithms.algorithm import own_examples
+from fedcommons.simulate.asked import ByNorms
 from fedcommons.simulate.corrected_chunks import Correcting
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.local_steps import HeldExamples
@@ -49,6 +50,7 @@ class CurveRun:
         arrives: (T, N') whose answer to an earlier question comes.
         moves: (T, N') how far what is remembered moves towards an answer; None if nothing is.
         adds_up: whether clients' answers are sums over the examples that they hold.
+        by_norms: who is asked, if that follows from answers: `choose` fills in what a round needs.
         correcting: what is shared, where holders correct absent owners' chunks.
         of_examples: (T, M) what each example counts in each round; None if it follows from `fresh`.
     """
@@ -70,7 +72,24 @@ class CurveRun:
     moves: FloatArray | None
     adds_up: bool
     of_examples: Float32 | None = None
+    by_norms: ByNorms | None = None
     correcting: Correcting | None = None
+
+    def choose(self, t: int) -> None:
+        """Fill in a round in which what was seen decides who is asked."""
+        if self.by_norms is None:
+            return
+        arrivals, p = self.by_norms.choose(t)
+        estimator = ESTIMATORS[self.curve.estimator]
+        self.timeline.ticks.asked[t] = arrivals.asked
+        self.timeline.ticks.on_time[t] = arrivals.on_time
+        weights = estimator.weigh(arrivals, p)
+        self.fresh[t], self.remembered[t] = weights.fresh, weights.remembered
+        self.computed[t] = weights.fresh != 0
+        if self.moves is not None:
+            moves = estimator.moves
+            self.moves[t] = arrivals.on_time if moves is None else moves(arrivals)
+            self.computed[t] |= (self.moves[t] != 0) & arrivals.on_time
 
     def holds(self, client: int) -> HeldExamples:
         return _row(self.held, client)
@@ -118,8 +137,11 @@ class Block:
     def batches(self, curve_run: CurveRun, t: int, client: int) -> np.random.Generator:
         """Curves of a run draw alike: the same client with as many examples has the same batch.
 
-        In its k-th job, whenever that is; a server's own row has one in every tick.
+        In its k-th job, whenever that is; a server's own row has one in every tick, and so has a
+        client where nobody knows before who will be asked.
         """
+        if curve_run.by_norms is not None:
+            return stream(self.seed, "batches", self.runs[curve_run.run], t, client)
         jobs = curve_run.timeline.jobs
         job = int(jobs[t, client]) if client < jobs.shape[1] else t
         return stream(self.seed, "batches", self.runs[curve_run.run], job, client)
@@ -139,13 +161,16 @@ def kind_of(curve_run: CurveRun) -> tuple[Any, ...]:
     combines = c.estimator if ESTIMATORS[c.estimator].combine is not None else ""
     adds_up = curve_run.adds_up and not combines
     late = curve_run.late is not None and bool(curve_run.late.any())
+    late = late or c.ask_by == "norms"  # answers are looked at
     if c.local_steps == 1 and not remembers and not stateful and adds_up and not late:
-        return ("sum", "", 1, batch_size, False, 0, c.server_optimizer, "", _parts(curve_run))
+        parts = _parts(curve_run)
+        return ("sum", "", 1, batch_size, False, 0, c.server_optimizer, "", parts, bool(c.ask))
     correction = c.algorithm if c.procedure.correction else ""
     n_rows = curve_run.held.shape[0]
     return (
         *("clients", correction, c.local_steps, batch_size),
         *(remembers, n_rows, c.server_optimizer, combines, _parts(curve_run)),
+        c.ask is not None,
     )
 
 
@@ -213,12 +238,20 @@ def make_curve_run(
         for mask in (arrivals.late, timeline.ticks.kept)
     )
     trained, counts = _means(held) if curve.procedure.several_steps else _sums(held)
+    by_norms = None
+    if curve.ask_some is not None and curve.ask_by == "norms":
+        there = draws.answered(curve, n_rounds, n_clients, seed=seed, run=number)
+        by_norms = ByNorms(
+            *(curve.ask_some, there, curve.server_probs(n_clients)),
+            *(np.full(n_clients, np.nan), seed, number),
+        )
     return CurveRun(
         *(curve, run, place, held, trained, counts, timeline),
         *(weights.fresh, weights.remembered, weights.late, weights.back),
         *(used | kept, kept, arrives, moves),
         adds_up=block.adds_up,
         of_examples=of_examples,
+        by_norms=by_norms,
         correcting=Correcting.of(shared.placement, timeline) if curve.corrected else None,
     )
 
@@ -238,7 +271,9 @@ def _timeline(
     held_by = np.diff(held.indptr)[:N].astype(np.int64)
     if not curve.policy:
         answered = draws.answered(curve, n_rounds, N, seed=seed, run=number)
-        return timelines.of_rounds(answered, curve.server_probs(N), held_by)
+        return timelines.of_rounds(
+            answered, curve.server_probs(N), held_by, ask=curve.ask_some, seed=seed, run=number
+        )
     assert block.timing is not None
     return timelines.of_clock(
         *(curve, block.timing, held_by, draws.main_class(shared, block.groups[run])),

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fedcommons.asking import Ask
 from fedcommons.checks import FloatArray
 from fedcommons.coding import CODES
 from fedcommons.errors import ArgumentError
@@ -63,12 +64,17 @@ class Curve:
     prob_from_law: bool = FIELDS["prob_from_law"].field(False)
     corrected: bool = FIELDS["corrected"].field(False)
 
+    ask: float | None = FIELDS["ask"].field(None)
+    ask_by: str = FIELDS["ask_by"].field("uniform")
+
     def __post_init__(self) -> None:
         settings.check(Curve, self.values())
         _ = self.method  # has rules of its own
         self._check_algorithm()
         if self.policy:
             self._check_clock()
+        if self.ask_some is not None:
+            self._check_ask(self.ask_some)
         if self.stragglers != "recorded":
             self._check_probs()
 
@@ -96,6 +102,23 @@ class Curve:
             raise ArgumentError(
                 f"c must be 1 for {name}, which replicates all data, got {self.proportion:g}"
             )
+
+    def _check_ask(self, ask: Ask) -> None:
+        """Whom it asks, if not all."""
+        if self.procedure.estimators:
+            ask.check_goes_with(ESTIMATORS[self.estimator])
+        elif ask.by == "norms":
+            raise ArgumentError(
+                f'ask_by must be "uniform" or "independent" for {self.algorithm}, which counts '
+                'clients as often as they are asked, got "norms"'
+            )
+        if self.corrected:
+            raise ArgumentError(
+                "ask must be all where holders correct the chunks of who is absent, got "
+                f"{self.ask:g}"
+            )
+        if self.policy and ask.by != "uniform":
+            raise ArgumentError(f'ask_by must be "uniform" under a clock, got {ask.by!r}')
 
     def _check_clock(self) -> None:
         """What a line under a clock can be."""
@@ -148,6 +171,13 @@ class Curve:
         )
 
     @property
+    def ask_some(self) -> Ask | None:
+        """Whom a round asks; None for all. From 1 on it is a number of clients."""
+        if self.ask is None:
+            return None
+        return Ask(int(self.ask) if self.ask >= 1 else self.ask, self.ask_by)
+
+    @property
     def procedure(self) -> Algorithm:
         """The algorithm itself."""
         return ALGORITHMS[self.algorithm]
@@ -187,7 +217,7 @@ class Curve:
     def in_example_space(self) -> bool:
         """Whether the example-space engine can train it: the paper's model and algorithm."""
         papers = ("softmax", "coded_gd", None, 1.0, "sgd")
-        if self.policy:
+        if self.policy or self.ask is not None:
             return False
         if papers != (
             self.model,

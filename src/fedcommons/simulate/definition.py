@@ -228,6 +228,11 @@ class Study:
         return self.loss == CrossEntropy.name and self.measured == (metrics.METRICS["accuracy"],)
 
     @property
+    def target(self) -> float | None:
+        """The accuracy whose time is measured, if there is one."""
+        return None if self.clock is None else self.clock.target
+
+    @property
     def is_papers(self) -> bool:
         """Whether it is the paper's study, on which the paper's claims are judged."""
         return self.name == "paper"

@@ -5,6 +5,7 @@ runs/00042.npz   the statistics of run 42, written whole or not at all
 curves.parquet   one row per figure, line and round
 runs.parquet     one row per run and curve: the summaries behind the claims
 sites.parquet    one row per curve, site, round and metric, where sites are known
+times.parquet    one row per figure and line: seconds to the target, where a clock has one
 claims.json, figures/, report.html
 """
 

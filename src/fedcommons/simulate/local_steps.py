@@ -92,3 +92,10 @@ def padded(parts: Sequence[HeldExamples]) -> tuple[IntArray, Float32]:
         examples[b, : len(part.examples)] = part.examples
         weight[b, : len(part.examples)] = part.weight
     return examples, weight
+
+
+def that_count(weights: Float32) -> tuple[IntArray, Float32]:
+    """The examples that have a weight, of weights (b, M), and these weights: (b, H)."""
+    places = [np.flatnonzero(one) for one in weights]
+    parts = zip(places, weights, strict=True)
+    return padded([HeldExamples(place, one[place]) for place, one in parts])

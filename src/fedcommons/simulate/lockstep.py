@@ -18,7 +18,7 @@ from fedcommons.batches import batches
 from fedcommons.checks import BoolArray, FloatArray, IntArray
 from fedcommons.estimators import ESTIMATORS, combined
 from fedcommons.optimizers import OPTIMIZERS, Constants, State
-from fedcommons.simulate import local_steps
+from fedcommons.simulate import few_rows, local_steps
 from fedcommons.simulate.algorithms import Local
 from fedcommons.simulate.chunk_memory import ChunkMemory
 from fedcommons.simulate.corrected_chunks import CorrectedChunks
@@ -43,9 +43,10 @@ class Lockstep:
         self.decay = np.array([c.decay for c in curves])
         self.server_rate = np.array([c.server_rate for c in curves])
         self.mu = np.array([c.mu for c in curves], np.float32)
-        kind, _, self.n_steps, batch_size, self.remembers, self.n_rows, name, combines, parts = (
+        kind, _, self.n_steps, batch_size, self.remembers, self.n_rows, name, combines, *rest = (
             kind_of(group[0])
         )
+        parts, self.asks_some = rest
         self.parts = parts
         self.lengths = [len(curve_run.timeline.ticks) for curve_run in group]
         self.chunks: list[ChunkMemory] = []
@@ -65,7 +66,8 @@ class Lockstep:
         self.step = self._one_sum if kind == "sum" else self._by_clients
         if kind == "sum":
             self._stack_held()
-        self.memory = self.own = self.common = np.zeros((0, 0, 0), np.float32)
+        self.memory: Any = np.zeros((0, 0, 0), np.float32)  # or `FewRows`
+        self.own = self.common = np.zeros((0, 0, 0), np.float32)
 
     def rounds(self, params: Float32, moments: FloatArray, finite: BoolArray) -> Iterator[Float32]:
         """The models before the first tick and after each of those that go on, (E', P).
@@ -139,7 +141,10 @@ class Lockstep:
         """sum_j (sum_i u_i b_ij) g_j in one pass over each run's examples."""
         if self.parts == BATCHES:
             return self.model.gradients(params, self.runs, *self._drawn(t))
-        return self.model.gradients(params, self.runs, None, self.weights(t))
+        weights = self.weights(t)
+        if self.asks_some:
+            return self.model.gradients(params, self.runs, *local_steps.that_count(weights))
+        return self.model.gradients(params, self.runs, None, weights)
 
     def weights(self, t: int) -> Float32:
         """What each example's gradient counts in a round: (E, M)."""
@@ -196,12 +201,14 @@ class Lockstep:
         E, P = params.shape
         if t == 0:
             self._begin(params, rates)
+        for run in self.group:
+            run.choose(t)
         members = [(e, int(i)) for e in range(E) for i in np.flatnonzero(self.group[e].computed[t])]
         at = np.array(members, np.int64).reshape(-1, 2)
         estimate = np.zeros((E, P), np.float32)
         if self.remembers:
             v = np.stack([e.remembered[t] for e in self.group]).astype(np.float32)
-            estimate += np.einsum("en,enp->ep", v, self.memory)
+            estimate += few_rows.weighted(self.memory, v)
         late = self._arriving(t)
         if len(late):
             self._add_late(t, late, estimate)
@@ -219,6 +226,7 @@ class Lockstep:
                     apart[a][b] = answer
             else:
                 estimate += _into(e, u, E) @ answers
+            self._note_norms(e, i, answers)
             if self.remembers:
                 self._remember(t, t, e, i, raw)
             if self.procedure.next_state is not None:
@@ -238,6 +246,16 @@ class Lockstep:
             if correction is not None:
                 estimate[a] += correction.step(t, params[a])
         return estimate
+
+    def _note_norms(self, e: IntArray, i: IntArray, answers: Float32) -> None:
+        """How much answers change, where whom to ask goes by it."""
+        if all(run.by_norms is None for run in self.group):
+            return
+        changes = answers - self.memory[e, i] if self.remembers else answers
+        for a, b, norm2 in zip(e, i, self.model.norms2(changes, self.runs[e]), strict=True):
+            by_norms = self.group[a].by_norms
+            if by_norms is not None:
+                by_norms.norms[b] = np.sqrt(norm2)
 
     def _arriving(self, t: int) -> IntArray:
         """Whose answers to earlier questions come: (n, 2), curve runs and clients."""
@@ -334,7 +352,7 @@ class Lockstep:
             self.own = np.zeros((E, self.n_rows, P), np.float32)
             self.common = np.zeros((E, P), np.float32)
         if self.remembers:
-            self.memory = np.zeros((E, self.n_rows, P), np.float32)
+            self.memory = few_rows.nothing(E, self.n_rows, P, few=self.asks_some)
             warm = [e for e in range(E) if self.group[e].curve.warm]
             everybody = np.array([(e, i) for e in warm for i in range(self.n_rows)], np.int64)
             if self.parts == CHUNKS:

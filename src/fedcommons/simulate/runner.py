@@ -232,7 +232,8 @@ def _check_sites(study: Study, dataset: Dataset) -> None:
 def _check_memory_of_clients(study: Study, model: str, n_params: int) -> None:
     """Refuse what would remember more of its clients than this machine can hold."""
     curves = [curve for curve in study.batched_curves if curve.model == model]
-    needed = batched.remembered_bytes(curves, study.block_size, study.clients, n_params)
+    n_rounds = None if study.clock is not None else study.rounds
+    needed = batched.remembered_bytes(curves, study.block_size, study.clients, n_params, n_rounds)
     if needed > _machine_bytes():
         raise StudyError(
             f"model {model} must leave room in memory: with {n_params} parameters and "

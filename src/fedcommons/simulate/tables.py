@@ -13,14 +13,15 @@ import pyarrow
 from fedcommons.checks import BoolArray, FloatArray, IntArray
 from fedcommons.datasets import Dataset
 from fedcommons.errors import ResultsError
-from fedcommons.simulate import settings
+from fedcommons.simulate import settings, times
 from fedcommons.simulate.curves import Curve
-from fedcommons.simulate.definition import Study
+from fedcommons.simulate.definition import Figure, Study
 from fedcommons.simulate.folder import Folder
 from fedcommons.simulate.result import THEORY, RunResult
 from fedcommons.tasks.cross_entropy import CrossEntropy
 
 EARLY = slice(1, 21)  # rounds 1-20: how fast a curve converges
+OF_CLOCK = ("seconds", "ticks_mean", "ticks_sem")  # columns of curves.parquet beside `round`
 LATE = 10  # from this round on a good method has caught up
 PER_ROUND = ("accuracy", "second_moment", "second_moment_exact", "gradient_norm2")
 HETEROGENEITY = tuple(f"heterogeneity_{name}" for name in ("before", "after", "after_expected"))
@@ -88,6 +89,7 @@ def _curves_schema(study: Study, *, sites: bool) -> pyarrow.Schema:
     if sites:
         names += [worst_site(metric.name) for metric in study.measured]
     columns = [(f"{name}_{of}", TYPES[float]) for name in names for of in ("mean", "sem")]
+    columns += [(name, TYPES[float]) for name in OF_CLOCK] if study.clock is not None else []
     return pyarrow.schema([*CURVES, *columns])
 
 
@@ -141,7 +143,8 @@ def build(study: Study, folder: Folder, dataset: Dataset) -> None:
     """Write the tables from the finished runs, one run at a time."""
     digest, curves = study.digest, study.curves
     C, n_test = len(curves), len(dataset.y_test)
-    names = (*PER_ROUND, "heterogeneity", "theory")
+    of_clock = ("ticks",) if study.clock is not None else ()
+    names = (*PER_ROUND, "heterogeneity", "theory", *of_clock)
     moments = {name: _Moments(C) for name in names}
     keys = [curve.key for curve in curves]
     asked = [k for k, curve in enumerate(curves) if curve in study.theory_curves]
@@ -166,12 +169,20 @@ def build(study: Study, folder: Folder, dataset: Dataset) -> None:
                 moments[name].add(np.concatenate([values, nothing], axis=1), counts)
             moments["heterogeneity"].add(result.heterogeneity, counts)
             moments["theory"].add(result.theory, counts)
+            if study.clock is not None:
+                moments["ticks"].add(result.ticks.astype(np.float64), counts)
             yield _run_table(study, run, keys, accuracy, result, last)
 
     folder.write_tables("runs.parquet", run_tables())
     folder.write_tables("curves.parquet", [_curve_table(study, moments, measured.columns())])
     if sites:
         folder.write_tables("sites.parquet", [measured.site_table(keys, sites)])
+    if study.clock is not None and study.clock.target is not None:
+        folder.write_tables(times.FILE, [times.table(study, folder, line_labels)])
+
+
+def line_labels(figure: Figure) -> list[str]:
+    return [line.label for line in figure.lines]
 
 
 class _Measured:
@@ -283,6 +294,10 @@ def _curve_table(
                 add(f"{name}_sem", [*sem["theory"][k, :, j], np.nan])
             for name, values in measured.items():
                 add(name, values[k])
+            if study.clock is not None:
+                add("seconds", np.linspace(0, study.clock.seconds, n_rows))
+                add("ticks_mean", mean["ticks"][k])
+                add("ticks_sem", sem["ticks"][k])
             add("runs", [study.runs] * n_rows)
             add("diverged", [study.runs - int(moments["accuracy"].n[k])] * n_rows)
     sites = any(name.startswith(worst_site("")) for name in measured)

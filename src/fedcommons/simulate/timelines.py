@@ -13,7 +13,8 @@ from functools import cached_property
 
 import numpy as np
 
-from fedcommons import corrections, deadlines, policies, schedule, work
+from fedcommons import asking, corrections, deadlines, policies, schedule, work
+from fedcommons.asking import Ask
 from fedcommons.checks import BoolArray, FloatArray, IntArray
 from fedcommons.corrections import Division, Refresh
 from fedcommons.delays import Absences, Delays
@@ -22,7 +23,7 @@ from fedcommons.placement import Placement
 from fedcommons.policies import Policy
 from fedcommons.reliability import Reliability
 from fedcommons.schedule import Clock, Ticks
-from fedcommons.simulate import models
+from fedcommons.simulate import asked, models
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.timing import Timing
 from fedcommons.streams import stream
@@ -90,9 +91,30 @@ class Timeline:
         return np.searchsorted(looks, self.ticks_by(self.times(n_points)), side="right") - 1
 
 
-def of_rounds(answered: BoolArray, probs: FloatArray, held: IntArray) -> Timeline:
-    """Rounds in which who does not answer in time never does."""
-    return Timeline(Ticks.of_rounds(answered), probs, held)
+def of_rounds(
+    answered: BoolArray,
+    probs: FloatArray,
+    held: IntArray,
+    *,
+    ask: Ask | None = None,
+    seed: int,
+    run: int,
+) -> Timeline:
+    """Rounds in which who does not answer in time never does.
+
+    Args:
+        answered: (T, N) who answers if asked.
+        ask: whom they ask; everybody by default. By norms, that is filled in as they come.
+    """
+    if ask is None:
+        return Timeline(Ticks.of_rounds(answered), probs, held)
+    asks = np.zeros_like(answered)
+    if ask.by != "norms":
+        everybody = np.ones(len(held), np.bool_)
+        probs = asking.missing_prob(ask.probs(everybody), probs)
+        for t in range(len(asks)):
+            asks[t] = asked.drawn(ask, everybody, t, seed=seed, run=run)
+    return Timeline(Ticks.of_rounds(answered, asks), probs, held)
 
 
 def of_clock(
@@ -128,7 +150,7 @@ def of_clock(
     examples = held / np.array([len(one) for one in places]) if places else sizes
     if division is not None:
         examples = examples + cost_of_received(curve) * division.received
-    asks = held > 0  # who has nothing to work on is not asked
+    can, ask = held > 0, curve.ask_some  # who has nothing to work on is not asked
     job = np.maximum(examples, 1) * per_example * curve.local_steps
 
     def clock(law: Delays, number: int, purpose: str) -> Ticks:
@@ -136,7 +158,11 @@ def of_clock(
         made = Clock(law, policy, job, absences=absences, weight=held.astype(np.float64))
         if curve.warm and purpose == "training":
             made.everybody(np.maximum(held, 1) * per_example)
-        return schedule.run(made, lambda _t: asks, seconds=timing.seconds)
+
+        def wanted(t: int) -> BoolArray:
+            return can if ask is None else asked.drawn(ask, can, t, seed=seed, run=number)
+
+        return schedule.run(made, wanted, seconds=timing.seconds)
 
     ticks = clock(law, run, "training")
     if curve.assumed_prob is not None:
@@ -147,6 +173,8 @@ def of_clock(
         probs = missing_share(clock(again, other, "law"))
     else:
         probs = estimated_probs(ticks)
+    if ask is not None:  # whoever of those is free: the draw does not look at who owes an answer
+        probs = asking.missing_prob(ask.probs(can), probs)
     chosen = None
     if places is not None:
         numbers = np.array([len(one) for one in places])

@@ -3,8 +3,8 @@
 Every line has the same rates to choose from. They are tried in runs of their own, on a pool of
 training examples from which a sixth is held out, and judged by the mean of the study's main metric
 on what was held out over the second half of the rounds; a run that diverges counts as the worst
-there is, 0 for accuracy. The study's runs then draw from the same pool and are tested on the test
-set.
+there is, 0 for accuracy. Where a clock has a target they are judged by the mean logarithm of the
+seconds to it. The study's runs then draw from the same pool and are tested on the test set.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.definition import Line, Study
 from fedcommons.simulate.folder import Folder
 from fedcommons.simulate.result import RunResult
+
+NEVER = 10.0  # times a study's seconds: what a run counts as that never reaches the target
 
 
 def tuning_study(study: Study) -> Study:
@@ -51,18 +53,22 @@ def choose(study: Study, folder: Folder, n_test: int) -> tuple[Study, list[dict[
     total = np.zeros(len(tried.curves))
     for run in range(tried.runs):
         result = folder.read_run(run, tried.digest)
-        total += np.where(result.diverged, main.worst, _late(study, result, n_test))
+        late = np.where(result.diverged, main.worst, _late(study, result, n_test))
+        total += late if study.target is None else _earliness(study, result, late)
     scores = dict(zip(tried.curves, (total / tried.runs).tolist(), strict=True))
+    sign = main.sign if study.target is None else 1
     best: dict[Curve, Curve] = {}
     for curve in sorted(tried.curves, key=lambda c: c.learning_rate):
         line = _without_rate(curve)
-        if line not in best or main.sign * scores[curve] > main.sign * scores[best[line]]:
+        if line not in best or sign * scores[curve] > sign * scores[best[line]]:
             best[line] = curve
     rates = {line: curve.learning_rate for line, curve in best.items()}
     record = [
         {
             "curve": curve.key,
-            f"held_out_{main.name}": score if math.isfinite(score) else None,
+            f"held_out_{'earliness' if study.target is not None else main.name}": score
+            if math.isfinite(score)
+            else None,
             "chosen": curve in best.values(),
         }
         for curve, score in scores.items()
@@ -78,6 +84,15 @@ def _late(study: Study, result: RunResult, n_test: int) -> FloatArray:
     late = [k for k, t in enumerate(study.measured_rounds) if t >= half] or [-1]
     values = result.measures[:, late, 0]
     return np.where(np.isnan(values), study.measured[0].worst, values).mean(axis=1)
+
+
+def _earliness(study: Study, result: RunResult, late: FloatArray) -> FloatArray:
+    """-log of each curve's seconds to the target: (C,); a run that never gets there counts as ten
+    times the study's, and among those the late metric decides."""
+    assert study.clock is not None
+    seconds = np.minimum(result.reached, NEVER * study.clock.seconds)
+    sooner = -np.log(np.maximum(seconds, np.finfo(np.float64).tiny))
+    return np.asarray(sooner + np.where(np.isfinite(result.reached), 0.0, late))
 
 
 def at_the_edge(study: Study, tuned: Study) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from fedcommons.federate.server.answer_files import AnswerFiles
 from fedcommons.federate.server.withdrawals import holders_of_what_left
 from fedcommons.federate.transport.embedded_grid import EmbeddedGrid
 from fedcommons.stragglers import Bernoulli
-from tests.federate.tiny import Tiny, in_child, initial, rows_of, trace, train
+from tests.federate.tiny import Tiny, die_at, in_child, initial, rows_of, trace, train
 from tests.odd_parts import damped
 
 pytestmark = pytest.mark.usefixtures("impatient")
@@ -63,6 +63,8 @@ def named_by(tiny: Tiny) -> set[str]:
 @pytest.mark.parametrize("block", [1, 7, 30, 1000])
 def test_the_estimate_in_blocks_is_the_estimate(tmp_path, monkeypatch, estimator, block):
     monkeypatch.setattr(estimation, "BLOCK", block)
+    monkeypatch.setattr(estimation, "SOME", block)
+    monkeypatch.setattr(answer_files, "CACHED_BYTES", 4 * block)
     monkeypatch.setattr(answer_files, "FILE_BYTES", 60)
     rng, p = np.random.default_rng(0), np.array([0.1, 0.5, 0.3])
     answers, state = rng.normal(size=(2, 3, 10)).astype(np.float32)
@@ -176,6 +178,39 @@ def test_a_withdrawal_clears_what_absent_holders_answered(tiny):
         assert (row in held) == (place not in affected)
 
 
+def test_a_withdrawal_leaves_what_the_checkpoint_names_until_there_is_another(tiny, monkeypatch):
+    """A server that dies before the round is over still finds it, one file for each answer."""
+    monkeypatch.setattr(answer_files, "FILE_BYTES", 1)
+    settings = {"estimator": "memory", "straggler_prob": 0.2}
+    tiny.run(2, **settings)
+    tiny.withdraw("b", 0)
+
+    def main() -> None:
+        durable.reached = die_at("server.answers:before")
+        tiny.run(3, **settings)
+
+    assert in_child(main) == -signal.SIGKILL
+    tiny.close()
+    tiny.run(3, **settings)
+    assert files_of(tiny) == named_by(tiny)
+
+
+def test_files_of_no_use_are_written_over(tmp_path):
+    """Of another number, so that no checkpoint means them, and as long as what is in them."""
+    files = AnswerFiles(tmp_path / "answers", 10, np.float32)
+    rows = [files.put([np.full(10, i, np.float32)]) for i in range(3)]
+    (old,) = files.folder.iterdir()
+    inode = old.stat().st_ino
+    files.settle(rows)
+    files.sweep([], reuse=True)
+    row = files.put([np.ones(10, np.float32)])
+    (row,) = files.settle([row])
+    (new,) = files.folder.iterdir()
+    assert (new.stat().st_ino, new.stat().st_size) == (inode, files.row_bytes)
+    assert new != old
+    files.check(row)
+
+
 # Whatever ended a run
 
 
@@ -208,6 +243,13 @@ def dies_at(nth: int, tiny: Tiny, settings: dict) -> None:
             unlink(path, missing_ok)
 
         Path.unlink = unlinked
+        rename = Path.rename
+
+        def renamed(path: Path, target: Path) -> Path:
+            tick()
+            return rename(path, target)
+
+        Path.rename = renamed
         tiny.run(3, **settings)
 
     assert in_child(main) in (0, -signal.SIGKILL)

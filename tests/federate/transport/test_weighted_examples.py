@@ -70,7 +70,9 @@ def test_the_weights_of_a_batch_are_one_on_average():
 
 @pytest.mark.parametrize("own", [dict(epochs=2), dict(batch_size=2)])
 def test_several_steps_are_refused_where_weights_may_be_negative(own):
-    with pytest.raises(SeveralStepsRefused, match="local steps must be 1 with this code"):
+    with pytest.raises(
+        SeveralStepsRefused, match="local steps must be 1 with work that fits, and with a code"
+    ):
         held(one_step=True).batches(**own)
     assert len(held(one_step=True).batches()) == 1
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedcommons.checks import FloatArray
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.refusals import AnswerRefused
 
@@ -67,10 +66,14 @@ class ModelSchema:
         trained = [dtype for name, _, dtype in self.arrays if is_trained(name, dtype)]
         return np.result_type(np.float32, *trained)
 
-    def vector(self, model: NamedArrays) -> FloatArray:
-        """The trained arrays one after another, in float64; refused if they do not fit."""
-        parts = [part.ravel().astype(np.float64) for part in self.trained(model)]
-        return np.concatenate([np.zeros(0), *parts])
+    def vector(self, model: NamedArrays, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
+        """The trained arrays one after another, in one type; refused if they do not fit."""
+        found = np.empty(self.n_params, dtype)
+        at = 0
+        for part in self.trained(model):
+            found[at : at + part.size] = part.ravel()
+            at += part.size
+        return found
 
     def trained(self, model: NamedArrays) -> list[npt.NDArray[Any]]:
         """The trained arrays, as they are; refused if they do not fit."""

@@ -4,6 +4,9 @@ An answer is a row of P numbers, kept in the precision in which it came. Rows go
 newest file until that has `FILE_BYTES`: an answer of a large model has a file of its own, and a
 thousand small ones share one. Files have ascending numbers. What a durable checkpoint names is
 never changed, so that whatever is written later may be lost, or swept away, at any moment.
+
+A file that the next checkpoint does not name any more gets a new number and is written over: the
+system finds the room for new files at a tenth of the speed at which it fills old ones.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from fedcommons.errors import FederationError
 from fedcommons.federate.protocol import durable
 
 FILE_BYTES = 16 << 20
+CACHED_BYTES = 1 << 20  # as much of an answer as a processor's cache holds while it is worked on
 Values = npt.NDArray[np.floating[Any]]
 
 
@@ -44,6 +48,7 @@ class AnswerFiles:
         self._newest = max(map(_number, self._paths()), default=0)
         self._n_rows = 0  # in the newest file, if it was begun by this process
         self._fresh: set[int] = set()  # files that are not known to be on the disk yet
+        self._spare: list[Path] = []  # files that nothing names, to be written over
 
     def path(self, file: int) -> Path:
         return self.folder / f"{file:06d}.{self.dtype.name}"
@@ -60,9 +65,11 @@ class AnswerFiles:
         with durable.naming(self.path(row.file), "written"), self._open(row.file) as file:
             file.seek(at)
             for part in parts:
-                content = np.ascontiguousarray(part, self.dtype)
-                checksum = zlib.crc32(content.data, checksum)
-                file.write(content.data)
+                content = np.ascontiguousarray(part, self.dtype).data.cast("B")
+                for start in range(0, len(content), CACHED_BYTES):
+                    some = content[start : start + CACHED_BYTES]
+                    checksum = zlib.crc32(some, checksum)
+                    file.write(some)
         return Row(row.file, row.place, checksum)
 
     def _open(self, file: int) -> Any:
@@ -75,6 +82,10 @@ class AnswerFiles:
         if self._newest not in self._fresh or self._n_rows * self.row_bytes >= FILE_BYTES:
             self._newest, self._n_rows = self._newest + 1, 0
             self._fresh.add(self._newest)
+            if self._spare:
+                path = self.path(self._newest)
+                with durable.naming(path, "written"):
+                    self._spare.pop().rename(path)
         self._n_rows += 1
         return Row(self._newest, self._n_rows - 1, 0)
 
@@ -91,34 +102,43 @@ class AnswerFiles:
 
     # Reading
 
-    def read(self, row: Row, start: int, stop: int) -> Values:
-        """The numbers [start, stop) of a row."""
+    def read(self, row: Row, start: int, stop: int, into: Values | None = None) -> Values:
+        """The numbers [start, stop) of a row, in the beginning of an array if one is given."""
         path = self.path(row.file)
         at = row.place * self.row_bytes + start * self.dtype.itemsize
+        found: Values = np.empty(stop - start, self.dtype) if into is None else into[: stop - start]
         try:
-            found: Values = np.fromfile(path, self.dtype, stop - start, offset=at)
+            with path.open("rb", buffering=0) as file:
+                file.seek(at)
+                n_bytes = file.readinto(found.data.cast("B"))
         except OSError as error:
             raise FederationError(
                 f"{path} is damaged: {error.strerror or error}; it holds an answer that the "
                 "checkpoint beside it names"
             ) from None
-        if len(found) != stop - start:
+        if n_bytes != found.nbytes:
             raise FederationError(
                 f"{path} is damaged: it must hold {row.place + 1} rows of {self.row_bytes} bytes "
                 f"or more, got {path.stat().st_size} bytes"
             )
         return found
 
-    def _parts(self, row: Row) -> Iterator[Values]:
-        step = max(FILE_BYTES // self.dtype.itemsize, 1)
+    def steps(self) -> Iterator[tuple[int, int]]:
+        """Where a row is taken apart: (start, stop) of what fits into a processor's cache."""
+        step = max(CACHED_BYTES // self.dtype.itemsize, 1)
         for start in range(0, self.n_params, step):
-            yield self.read(row, start, min(start + step, self.n_params))
+            yield start, min(start + step, self.n_params)
+
+    def _parts(self, row: Row) -> Iterator[Values]:
+        """All of a row; each part is there until the next one is."""
+        buffer: Values = np.empty(max(CACHED_BYTES // self.dtype.itemsize, 1), self.dtype)
+        for start, stop in self.steps():
+            yield self.read(row, start, stop, buffer)
 
     def scaled(self, row: Row, factor: float) -> Row:
         """An answer that is not durable yet, times a number."""
-        step = max(FILE_BYTES // self.dtype.itemsize, 1)
-        for start in range(0, self.n_params, step):
-            part = self.read(row, start, min(start + step, self.n_params))
+        for start, stop in self.steps():
+            part = self.read(row, start, stop)
             row = self.change(row, start, np.asarray(part * factor, self.dtype))
         return row
 
@@ -153,6 +173,9 @@ class AnswerFiles:
         }
         settled = [self.put(self._parts(row)) if row.file in left else row for row in rows]
         fresh = sorted(self._fresh & {row.file for row in settled})
+        if self._newest in fresh:  # it may have been longer before it was written over
+            with durable.naming(self.path(self._newest), "written"):
+                os.truncate(self.path(self._newest), self._n_rows * self.row_bytes)
         if fresh:
             with durable.point("server.answers"):
                 for file in fresh:
@@ -166,17 +189,30 @@ class AnswerFiles:
         with durable.naming(path, "read"):
             return path.stat().st_size
 
-    def sweep(self, rows: Iterable[Row]) -> None:
-        """Remove the files that hold none of these rows.
+    def sweep(self, rows: Iterable[Row], *, reuse: bool = False) -> None:
+        """Let go of the files that hold none of these rows, those of a durable checkpoint.
 
-        Where a process dies in between, what it leaves behind is removed the next time.
+        They are removed, or kept to `reuse` them. Where a process dies in between, what it leaves
+        behind is removed the next time.
         """
         used = {row.file for row in rows}
-        for path in self._paths():
-            if _number(path) not in used:
-                with durable.naming(path, "removed"):
-                    path.unlink(missing_ok=True)
+        unused = [path for path in self._paths() if _number(path) not in used]
+        self._spare = unused if reuse else []
+        if not reuse:
+            _remove(unused)
         self._fresh &= used
+
+    def withdraw(self, rows: Iterable[Row]) -> None:
+        """Remove what was put since the last checkpoint, but for the files of these rows."""
+        gone = self._fresh - {row.file for row in rows}
+        _remove(map(self.path, gone))
+        self._fresh -= gone
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        with durable.naming(path, "removed"):
+            path.unlink(missing_ok=True)
 
 
 def _number(path: Path) -> int:

@@ -38,8 +38,7 @@ def parts_of(reply: Reply, folder: TrainingFolder) -> tuple[Parts, float]:
     with np.errstate(over="ignore"):
         trained = folder.schema.trained(reply.answer)
         parts = [np.asarray(array, folder.answers.dtype) for array in trained]
-    if not all(np.isfinite(part).all() for part in parts):
-        raise AnswerRefused("NaN or infinity")
+    size = answer_sizes.norm(parts)
     if reply.fields.get("answer-digest") != digest_of(reply.answer):
         raise AnswerRefused(CHANGED)
-    return parts, answer_sizes.norm(parts)
+    return parts, size

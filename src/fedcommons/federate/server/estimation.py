@@ -1,12 +1,12 @@
-"""The estimate of a round from answers on the disk, block by block: never all of them at once.
+"""The estimate of a round from answers on the disk, some parameters at a time.
 
-Rows go in the order of the roster, and blocks depend on N and P alone: who answered first does not
-matter. The formula is that of `fedcommons.estimators`.
+The answers of large models are never all in memory. They are added up in the order of the roster,
+so that who answered first does not matter. The formula is that of `fedcommons.estimators`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,7 +15,8 @@ from fedcommons.checks import FloatArray
 from fedcommons.estimators import Arrivals, Estimator
 from fedcommons.federate.server.answer_files import AnswerFiles, Row, Values
 
-BLOCK = 1 << 21  # numbers of all sites together
+BLOCK = 1 << 21  # numbers of all sites together, where they are needed at once
+SOME = 1 << 17  # numbers of one answer: they stay in a processor's cache
 
 
 def estimate(
@@ -39,20 +40,25 @@ def estimate(
         rates: (N,) how far what is remembered moves towards an answer, beside what the estimator
             says; None for all the way.
     """
-    fresh = list(answers)
-    total = np.empty(files.n_params)
-    for start, stop in _blocks(files, len(answers)):
-        state = _state(files, memory, start, stop)
-        block = _block(files, answers, start, stop)
-        before = state
-        total[start:stop], state = estimators.estimate(
-            estimator, state, block, arrivals, straggler_prob, weights=weights
-        )
-        state = _moved(before, state, rates)
-        _keep(estimator, files, fresh, state, start, rates)
+    if estimator.combine is not None:
+        return _combined(estimator, files, answers, arrivals, straggler_prob, weights), None
+    used_as = estimator.weigh(arrivals, straggler_prob)
+    fresh = used_as.fresh if used_as.late is None else used_as.fresh + used_as.late
+    parts = list(zip(answers, fresh, strict=True))
+    if memory is not None:
+        of_memory = zip(memory, used_as.remembered, strict=True)
+        parts = [part for both in zip(parts, of_memory, strict=True) for part in both]
+    used = [(row, weight) for row, weight in parts if row is not None and weight]
+    total = np.zeros(files.n_params)
+    buffer, scaled = np.empty(SOME, files.dtype), np.empty(SOME)
+    for start in range(0, files.n_params, SOME):
+        block = total[start : start + SOME]
+        for row, weight in used:
+            values = files.read(row, start, start + len(block), buffer)
+            block += np.multiply(values, weight, out=scaled[: len(block)])
     if memory is None:
         return total, None
-    return total, [row or old for row, old in zip(fresh, memory, strict=True)]
+    return total, remember(estimator, files, answers, memory, arrivals, rates)
 
 
 def remember(
@@ -63,52 +69,45 @@ def remember(
     arrivals: Arrivals,
     rates: FloatArray | None = None,
 ) -> list[Row | None]:
-    """What is remembered of each site from now on, where answers come after the estimate."""
+    """What is remembered of each site from now on, also where answers come after the estimate.
+
+    h + rate (f - h) is written over the answer f, where it is not the answer itself.
+    """
     fresh = list(answers)
     if estimator.moves is not None or rates is not None:
-        for start, stop in _blocks(files, len(answers)):
-            state = _state(files, memory, start, stop)
-            if state is not None:
-                block = _block(files, answers, start, stop)
-                state = _moved(state, estimators.remember(estimator, state, block, arrivals), rates)
-            _keep(estimator, files, fresh, state, start, rates)
+        rate = np.ones(len(answers)) if rates is None else rates
+        if estimator.moves is not None:
+            rate = rate * estimator.moves(arrivals)
+        for start, stop in files.steps():
+            for i, (row, old) in enumerate(zip(fresh, memory, strict=True)):
+                if row is not None:
+                    f = files.read(row, start, stop).astype(np.float64)
+                    h = np.zeros(1) if old is None else files.read(old, start, stop)
+                    fresh[i] = files.change(row, start, h + rate[i] * (f - h))
     return [row or old for row, old in zip(fresh, memory, strict=True)]
 
 
-def _blocks(files: AnswerFiles, n_sites: int) -> Iterator[tuple[int, int]]:
-    step = max(BLOCK // n_sites, 1)
-    for start in range(0, files.n_params, step):
-        yield start, min(start + step, files.n_params)
-
-
-def _state(
-    files: AnswerFiles, memory: Sequence[Row | None] | None, start: int, stop: int
-) -> FloatArray | None:
-    return None if memory is None else np.asarray(_block(files, memory, start, stop), np.float64)
-
-
-def _moved(
-    before: FloatArray | None, state: FloatArray | None, rates: FloatArray | None
-) -> FloatArray | None:
-    if rates is None or before is None or state is None:
-        return state
-    return np.asarray(before + rates[:, None] * (state - before))
-
-
-def _keep(
+def _combined(
     estimator: Estimator,
     files: AnswerFiles,
-    fresh: list[Row | None],
-    state: FloatArray | None,
-    start: int,
-    rates: FloatArray | None,
-) -> None:
-    """Have the new rows say what is remembered, where that is not the answer itself."""
-    if (estimator.moves is not None or rates is not None) and state is not None:
-        fresh[:] = [
-            row and files.change(row, start, values)
-            for row, values in zip(fresh, state, strict=True)
-        ]
+    answers: Sequence[Row | None],
+    arrivals: Arrivals,
+    straggler_prob: FloatArray,
+    weights: FloatArray | None,
+) -> FloatArray:
+    """What an estimator that is not linear makes of all answers together, (P,)."""
+    total = np.empty(files.n_params)
+    step = max(BLOCK // len(answers), 1)
+    for start in range(0, files.n_params, step):
+        stop = min(start + step, files.n_params)
+        block: Values = np.zeros((len(answers), stop - start), files.dtype)
+        for values, row in zip(block, answers, strict=True):
+            if row is not None:
+                files.read(row, start, stop, values)
+        total[start:stop], _ = estimators.estimate(
+            estimator, None, block, arrivals, straggler_prob, weights=weights
+        )
+    return total
 
 
 def changes(
@@ -118,25 +117,15 @@ def changes(
 
     NaN for a site that did not answer.
     """
-    found, step = np.full(len(answers), np.nan), BLOCK
+    found = np.full(len(answers), np.nan)
     for i, row in enumerate(answers):
         if row is None:
             continue
         before, squares = None if memory is None else memory[i], 0.0
-        for start in range(0, files.n_params, step):
-            stop = min(start + step, files.n_params)
+        for start, stop in files.steps():
             part = np.asarray(files.read(row, start, stop), np.float64)
             if before is not None:
                 part = part - files.read(before, start, stop)
             squares += float(part @ part)
         found[i] = np.sqrt(squares)
-    return found
-
-
-def _block(files: AnswerFiles, rows: Sequence[Row | None], start: int, stop: int) -> Values:
-    """The numbers [start, stop) of all these rows, (N, stop - start)."""
-    found = np.zeros((len(rows), stop - start), files.dtype)
-    for values, row in zip(found, rows, strict=True):
-        if row is not None:
-            values[:] = files.read(row, start, stop)
     return found

@@ -206,7 +206,7 @@ class Rounds:
         if is_new:
             found = found.outdated()
             not_used = [] if late is None else late.rows
-            self.files.sweep([*(state.memory or {}).values(), *not_used])
+            self.files.withdraw([*(state.memory or {}).values(), *not_used])
         return found, is_new
 
     def use_up(self, found: RoundAnswers) -> None:

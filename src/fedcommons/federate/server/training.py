@@ -140,6 +140,7 @@ class Training:
         around = _Around(evaluator, evaluate, on_round, hooks or Hooks(), best)
         rounds.chooser.learn(state.history)
         self._go_on(rounds, state, num_rounds, around)
+        folder.tidy(state.memory)
         about = {**self._about(), **({} if scale is None else {"scale": scale.listed})}
         results.write(self.folder, about, state.history, state.model)
         return state

@@ -74,9 +74,12 @@ class TrainingFolder:
         self._n_noted = len(notes)
         return self._history_bytes
 
-    def save(self, checkpoint: Checkpoint) -> None:
-        """Make this the checkpoint; then what it does not name can go."""
+    def save(self, checkpoint: Checkpoint, *, reuse: bool) -> None:
+        """Make this the checkpoint; then what it does not name can go, or be written over."""
         path = self.path / "checkpoint.npz"
         durable.write_file(path, checkpoint.write, "server.checkpoint")
-        memory: Mapping[str, Row] = checkpoint.memory or {}
-        self.answers.sweep(memory.values())
+        self.answers.sweep((checkpoint.memory or {}).values(), reuse=reuse)
+
+    def tidy(self, memory: Mapping[str, Row] | None) -> None:
+        """Remove the files that the next round would have written over."""
+        self.answers.sweep((memory or {}).values())

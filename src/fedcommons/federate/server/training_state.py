@@ -120,8 +120,7 @@ class TrainingState:
         if self.memory is not None:
             rows = folder.answers.settle(list(self.memory.values()), self.vacated)
             self.memory = dict(zip(self.memory, rows, strict=True))
-        model = folder.schema.trained(self.model)
-        flat = [np.ravel(part).astype(folder.answers.dtype, copy=False) for part in model]
+        precision = folder.answers.dtype
         checkpoint = Checkpoint(
             round=self.round,
             commit=self.commit,
@@ -134,7 +133,7 @@ class TrainingState:
             schema=folder.schema.arrays,
             history=tuple(self.history),
             history_bytes=folder.append_to_history(self.history),
-            model=np.concatenate([np.zeros(0, folder.answers.dtype), *flat]),
+            model=folder.schema.vector(self.model, precision),
             memory=self.memory,
             sizes=self.sizes,
             owed=self.owed,
@@ -145,7 +144,7 @@ class TrainingState:
             rounds=self.reliability.rounds,
             run=self.reliability.run,
         )
-        folder.save(checkpoint)
+        folder.save(checkpoint, reuse=not self.vacated)
         self.vacated.clear()
 
     def come_to(self, commit: Commit, disk: ServerState) -> None:

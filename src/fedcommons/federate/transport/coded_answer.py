@@ -94,9 +94,12 @@ def owner_share(
 
 
 def _descent(start: npt.NDArray[Any], end: npt.NDArray[Any], counts: float) -> npt.NDArray[Any]:
-    return _scaled(start.astype(np.float64) - end, counts).astype(start.dtype)
+    return _scaled(np.subtract(start, end, dtype=np.float64), counts, start.dtype)
 
 
-def _scaled(array: npt.NDArray[Any], scale: float) -> npt.NDArray[Any]:
-    """The array times a number, rounded once."""
-    return np.asarray(array.astype(np.float64) * scale, array.dtype)
+def _scaled(
+    array: npt.NDArray[Any], scale: float, dtype: npt.DTypeLike | None = None
+) -> npt.NDArray[Any]:
+    """The array times a number, computed in float64, rounded once, without a copy in between."""
+    found = np.empty(array.shape, dtype or array.dtype)
+    return np.multiply(array, scale, out=found, dtype=np.float64, casting="same_kind")

@@ -159,7 +159,7 @@ class SiteRequests:
         site = self.site
         if site.store.withdrawals.everything:
             return self._farewell()
-        _check_model(request, model)
+        model_digest = _checked_model(request, model)
         record = request["commit"] or site.record_of(request.get("digest", b""))
         own = site.identity_in(decoded_commit(record).members)
         receipts = _receipts(own.name, request) if request.get("receipt-recipients") else []
@@ -226,7 +226,7 @@ class SiteRequests:
             steps,
             size,
             CODES[commit.code].one_step,
-            batch_order(site, commit, fields["round"], model=model, asked=asked),
+            batch_order(site, commit, fields["round"], model=model_digest, asked=asked),
             site.policy.min_examples,
         )
         training = str(request.get("training", ""))
@@ -269,7 +269,7 @@ class SiteRequests:
         versions.check_request(request)
         self.site.check_taking_part()
         self.site.record_of(request["digest"])
-        _check_model(request, model)
+        _checked_model(request, model)
         asked = self.site.store.questions
         asked.note_measured(asked.check_new(request.get("question")))
         return SiteReply({"round": int(request["round"]), "question": request["question"]})
@@ -327,13 +327,15 @@ def _others_under(commit: Commit, me: int, request: Fields) -> list[str]:
     return [who for who, signature in said if who in others and is_under(who, commit, signature)]
 
 
-def _check_model(request: Fields, model: NamedArrays) -> None:
-    """Refuse a model that something changed on its way to here."""
-    if "model-digest" in request and digest_of(model) != request["model-digest"]:
+def _checked_model(request: Fields, model: NamedArrays) -> bytes:
+    """The digest of a model; one that something changed on its way to here is refused."""
+    digest = digest_of(model)
+    if "model-digest" in request and digest != request["model-digest"]:
         raise ModelChanged(
             "the model is not the one that the server sent: a mod outside coded or evaluated, or "
             "the strategy, changed it"
         )
+    return digest
 
 
 def _receipts(sender: str, request: Fields) -> list[Receipt]:
