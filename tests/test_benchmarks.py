@@ -148,15 +148,15 @@ def test_chaos_benchmark_runs_and_reaches_the_model_without_a_kill(tmp_path):
     out = tmp_path / "results.json"
     subprocess.run(
         [
-            sys.executable, BENCHMARKS / "chaos.py", "--kills", "1", "--sites", "3",
-            "--rounds", "2", "--what", "serverapp", "--json", out,
+            sys.executable, BENCHMARKS / "chaos.py", "--kills", "2", "--sites", "3",
+            "--rounds", "2", "--what", "serverapp", "superlink", "--json", out,
         ],
         check=True,
         capture_output=True,
     )  # fmt: skip
     found = json.loads(out.read_text())
     assert found["same"]
-    assert {kill["what"] for kill in found["kills"]} == {"serverapp"}
+    assert {kill["what"] for kill in found["kills"]} == {"serverapp", "superlink"}
     assert found["held"]["coverage"] == pytest.approx(found["held"]["examples"]) == 3 * 60 - 2
     assert found["held"]["receipts"] == 6
     assert found["marks at recipients"] == 3 * 30 - 1
