@@ -95,7 +95,7 @@ def render_page(
         title="The paper, reproduced and taken further" if study.is_papers else study.name,
         css=style.page_css(),
         script=joined((packaged(name) for name in SCRIPTS), "\n"),
-        data=_json_for_script(
+        data=json_for_script(
             [_figure_data(figure, table, study.measured) for figure in study.figures]
         ),
         header=_header(study),
@@ -113,7 +113,7 @@ def render_page(
     )
 
 
-def _json_for_script(content: Any) -> Markup:
+def json_for_script(content: Any) -> Markup:
     """JSON from which no text can break out of a script element."""
     found = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     for character in "<>&\x7f":

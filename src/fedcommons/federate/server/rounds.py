@@ -141,6 +141,8 @@ class Rounds:
             commit.order,
             _by_site(commit, found, step),
             training=replace(step.metrics, pooled=dict(pooled)),
+            deadline=None if found.decided is None else round(found.decided.seconds, 3),
+            why="" if found.decided is None else found.decided.why,
         )
         self.chooser.learn([note])
         return note
