@@ -1,7 +1,7 @@
 """The decision page: what to share, with sliders, as one self-contained page.
 
 decision.js computes what `fedcommons.plan.outcome` does, from what is embedded here; it follows
-page.js, whose elements and charts it uses.
+page_charts.js, whose elements and charts it uses.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def render(found: Decision) -> Markup:
         packaged("decision_template.html"),
         css=style.page_css(),
         own_css=packaged("decision.css"),
-        script=Markup(packaged("page.js") + "\n" + packaged("decision.js")),
+        script=Markup(packaged("page_charts.js") + "\n" + packaged("decision.js")),
         data=json_for_script(_data(found)),
         who=f"{sites.n_sites} sites, {sites.n_examples:,} examples of {sites.n_classes} classes.",
         sentence=found.sentence,
