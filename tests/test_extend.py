@@ -39,7 +39,7 @@ def test_the_parts_of_the_page_are_trained_and_drawn_as_it_says(tmp_path):
 
 def test_the_study_in_python_runs_as_shown_and_prints_what_is_shown(tmp_path):
     examples = blocks(STUDIES, "python")
-    assert len(examples) == 2
+    assert len(examples) == 4
     for example in examples:
         shown = re.findall(r"^print\(.*?\)  # ([^:\n]*)", example, flags=re.MULTILINE)
         result = subprocess.run(

@@ -8,6 +8,7 @@ import pytest
 from fedcommons import estimators
 from fedcommons.errors import ArgumentError
 from fedcommons.estimators import ESTIMATORS, Arrivals, estimate
+from tests.scenarios import CODES, SCHEMES, federation
 
 N, PARAMS = 5, 3
 P = np.array([0.0, 0.3, 0.5, 0.85, 0.6])
@@ -40,6 +41,27 @@ def test_memory_misses_only_what_busy_clients_would_change():
     np.testing.assert_allclose(mean, f.sum(axis=0) - (f - h)[OWES].sum(axis=0), atol=1e-13)
     change = (P / (1 - P) * ((f - h) ** 2).sum(axis=1))[~OWES].sum()
     assert square - mean @ mean == pytest.approx(change)
+
+
+@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("name", [*REMEMBERING, "coded_sum"])
+def test_who_is_busy_counts_as_if_it_had_nothing_new(name, code):
+    """Mean and second moment given the past, over all patterns of who is on time, for every code:
+    those of a round in which busy clients would answer what is remembered of them, or nothing."""
+    rng, estimator = np.random.default_rng(1), ESTIMATORS[name]
+    case = federation(n_clients=N, n_examples=14, n_classes=3, c=0.6, seed=2)
+    placement = SCHEMES["optimal"](*case, 2, N, rng)
+    f = CODES[code](placement, P, rng.normal(-1, 1, N)) @ rng.normal(size=(14, PARAMS))
+    h = rng.normal(size=f.shape) if estimator.remembers else np.zeros_like(f)
+    mean, square = np.zeros(PARAMS), 0.0
+    for answered, chance in patterns(np.where(OWES, 1.0, P)):
+        arrived = Arrivals(answered, ~OWES, NOBODY)
+        value, _ = estimate(estimator, h if estimator.remembers else None, f, arrived, P)
+        mean, square = mean + chance * value, square + chance * value @ value
+    as_if = np.where(OWES[:, None], h, f)
+    if estimator.unbiased:
+        np.testing.assert_allclose(mean, as_if.sum(axis=0), atol=1e-12)
+    assert square == pytest.approx(estimator.second_moment(P).of(as_if, h), rel=1e-10)
 
 
 def test_a_late_answer_is_remembered_after_the_estimate():

@@ -56,6 +56,11 @@ def test_the_mean_of_an_answer_over_chunks_is_all_that_a_client_holds():
     assert Work("mini", 10).scale(60, 10, 1) * 10 == 60
 
 
+def test_what_fits_follows_from_the_model():
+    assert work.parse(work.kind_that_fits(linear=True)) == Work("chunk")
+    assert work.parse(work.kind_that_fits(linear=False)) == Work("sagachunk")
+
+
 def test_words_name_work():
     assert work.parse("mini:32") == Work("mini", 32)
     assert work.parse("chunk") == Work("chunk")

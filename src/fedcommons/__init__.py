@@ -29,6 +29,8 @@ if TYPE_CHECKING:
         claims,
         coding,
         datasets,
+        deadlines,
+        delays,
         estimators,
         federate,
         figures,
@@ -38,13 +40,16 @@ if TYPE_CHECKING:
         optimizers,
         partition,
         plan,
+        policies,
         privacy,
         reliability,
+        schedule,
         sharing,
         simulate,
         stragglers,
         tasks,
         theory,
+        work,
     )
     from fedcommons.placement import Placement
 
@@ -64,6 +69,8 @@ __all__ = [
     "claims",
     "coding",
     "datasets",
+    "deadlines",
+    "delays",
     "estimators",
     "federate",
     "figures",
@@ -73,13 +80,16 @@ __all__ = [
     "optimizers",
     "partition",
     "plan",
+    "policies",
     "privacy",
     "reliability",
+    "schedule",
     "sharing",
     "simulate",
     "stragglers",
     "tasks",
     "theory",
+    "work",
 ]
 
 _import = lazily(

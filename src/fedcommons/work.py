@@ -22,6 +22,7 @@ from fedcommons.errors import ArgumentError
 WORKS = ("full", "mini", "sized", "anytime", "chunk", "sagachunk")
 TO_MEASURE = ("sized", "anytime", "chunk", "sagachunk")  # whose size follows from the speed
 IN_CHUNKS = ("chunk", "sagachunk")
+FITS = "fits"  # one of these two, by the model: `kind_that_fits`
 MINI = re.compile(r"mini:([1-9][0-9]*)")
 
 
@@ -89,6 +90,17 @@ def parse(word: str) -> Work:
     raise ArgumentError(f"work must be one of {known}, got {word!r}")
 
 
+def kind_that_fits(*, linear: bool) -> str:
+    """Which work is cut to a client's speed unless somebody chooses: "chunk" for a linear model,
+    else "sagachunk".
+
+    The latest gradient of every chunk makes the steadiest steps. But it lags behind the model,
+    which costs little where gradients change slowly and much where they do not; a random chunk
+    without bias does not lag.
+    """
+    return "chunk" if linear else "sagachunk"
+
+
 def fitting(delays: Delays, seconds: float, per_example: float, n_clients: int) -> FloatArray:
     """How many examples each client works through in so many seconds on average, fractions too.
 
@@ -115,7 +127,7 @@ def chunks(places: IntArray, size: int, *, least: int = 1) -> list[IntArray]:
     return np.array_split(places, min(max(1, wanted), most))
 
 
-__all__ = ["WORKS", "Work", "chunks", "fitting", "parse"]
+__all__ = ["FITS", "WORKS", "Work", "chunks", "fitting", "kind_that_fits", "parse"]
 
 
 def __dir__() -> list[str]:

@@ -165,7 +165,66 @@ def test_ten_thousand_unequal_sites(tmp_path, code):
         (("--price-record", "1e308", "--json"), 2, "prices must give a finite cost"),
         (("--plot", "/none/plan.png"), 6, "cannot be written"),
         (("--plot", "plan.doc"), 6, "must end in"),
+        (("--page", "/none/plan.html"), 6, "cannot be written"),
+        (("--page", "x.html", "--clients", "61"), 2, "page must be of at most 60 sites"),
+        (("--clients", "10000000"), 2, "would take about 2 minutes and 14 GB"),
+        (("--deadline", "3"), 2, "deadline must be given with delays"),
+        (("--delays", "/none.csv"), 3, "cannot be read"),
+        (("--delays", "coded-padded-fl"), 2, "multiply-adds must be given where delays count"),
+        (
+            ("--delays", "coded-padded-fl", "--multiply-adds", "1e6", "--deadline", "1"),
+            2,
+            "deadline must leave every site time to answer, got 1 s",
+        ),
     ],
 )
 def test_a_mistake_is_a_message_and_an_exit_code(arguments, code, said):
     assert said in plan(*arguments, code=code)
+
+
+SITES = "Klinik;P;C;gut;schlecht;total\nA;0,1;0,5;90;4;94\nB;0,4;0,2;12;30;42\nC;0,3;1;6;10;16\n"
+DELAYS = "site,examples,spread,link,failures\nA,10,.5,.3,.1\nB,4,.5,.3,.1\nC,9,.5,.3,.1\n"
+
+
+def test_hours_deadlines_and_a_page_for_each_site(tmp_path):
+    sites, delays, page = (tmp_path / name for name in ("sites.csv", "delays.csv", "plan.html"))
+    sites.write_text(SITES)
+    delays.write_text(DELAYS)
+    arguments = ("--sites", sites, "--delays", delays)
+    found = json.loads(plan(*arguments, "--page", page, "--json"))
+    assert [row["site"] for row in found["by_site"]] == ["A", "B", "C"]
+    fewest = min(option["hours"] for option in found["options"])
+    assert found["recommended"]["hours"] <= 1.05 * fewest
+    assert found["recommended"]["deadline"] >= found["recommended"]["seconds_a_round"]
+    assert found["assumed"]
+    html = page.read_text()
+    assert found["sentence"] in html.replace("&#x27;", "'")
+    for words in found["assumed"]:
+        assert words in html
+    said = plan(*arguments, "--copies", "1", "--proportions", "1", "--deadline", 40)
+    assert "40 s" in said
+    assert "Left out: the column 'total'" in said
+    for name in ("sends", "receives", "misses", "gains", "kept"):
+        assert name in said
+    assert "copies must be" not in said
+
+
+def test_what_was_assumed_is_said_and_nothing_else(tmp_path):
+    path = tmp_path / "sites.csv"
+    path.write_text(SITES)
+    assert json.loads(plan("--json"))["assumed"][1].startswith("every site misses half of")
+    named = json.loads(plan("--p", 0.3, "--share", 0.2, "--json"))["assumed"]
+    assert [words.split(".")[0] for words in named] == ["examples are as alike as MNIST’s images"]
+    assert len(json.loads(plan("--sites", path, "--json"))["assumed"]) == 1
+    assert json.loads(plan("--sites", path, "--copies", 0, "--json"))["assumed"] == []
+
+
+def test_a_pilot_says_how_many_rounds_noise_costs():
+    found = json.loads(
+        plan(
+            *("--data", "mnist", "--p", 0.1, "--share", 0.4, "--copies", "0,3", "--rounds", 25),
+            *("--proportions", 1, "--delays", "coded-padded-fl", "--accuracy", 0.6, "--json"),
+        )
+    )
+    assert "trainings of softmax regression on mnist to accuracy 0.6" in found["course"]
+    assert all(option["hours"] > 0 for option in found["options"])

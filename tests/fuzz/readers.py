@@ -20,11 +20,17 @@ import pyarrow.parquet as pq
 
 from fedcommons import datasets, provenance, sharing
 from fedcommons.datasets.files import read_idx
+from fedcommons.federate.protocol.commits import Commit, Member
+from fedcommons.federate.protocol.farewells import farewell
+from fedcommons.federate.protocol.keys import Identity
+from fedcommons.federate.protocol.withdrawals import Withdrawn
 from fedcommons.federate.server import results
 from fedcommons.federate.server.checkpoints import read_checkpoint
+from fedcommons.federate.server.quarantine import Offence, Quarantine
 from fedcommons.federate.server.question_numbers import QuestionNumbers
 from fedcommons.federate.server.standardisation import read_scale
 from fedcommons.federate.server.state import ServerState
+from fedcommons.federate.server.withdrawals import withdraw
 from fedcommons.federate.site.data_files import load_site_data
 from fedcommons.federate.site.peers_file import read_peers
 from fedcommons.federate.site.policy import read_policy
@@ -247,6 +253,31 @@ def _in_state_dir(name: str, read: Callable[[ServerState], Any]) -> Callable[[Pa
     return open_and_read
 
 
+def _signed_commit(path: Path) -> None:
+    """One in which somebody withdrew, somebody left and somebody is quarantined."""
+    owner = Identity(bytes(range(32)))
+    names = (owner.name, "bb" * 32, "cc" * 32, "dd" * 32)
+    members = tuple(Member(f"s{i}", name, 8, 6, "00" * 32) for i, name in enumerate(names))
+    nothing: tuple[tuple[int, ...], ...] = ((),) * 4
+    pairs = ((0, 1), (1, 2), (2, 3))
+    commit = Commit(
+        *("hospitals", 1, 0, "ee" * 32, 0, 2, members, (True,) * 4, pairs, nothing, (0,) * 4)
+    )
+    withdrawn = Withdrawn((0, 2), 1).signed(owner, commit)
+    commit = withdraw(commit, 0, withdrawn).without(3, farewell(owner, "hospitals").hex())
+    path.write_bytes(commit.with_quarantine([1]).record)
+
+
+def _quarantine(path: Path) -> None:
+    folder = path.parent / "list"
+    folder.mkdir(exist_ok=True)
+    listed = Quarantine(folder)
+    listed.put("ab" * 32, "a", Offence("it was odd"))
+    listed.put("cd" * 32, "b", Offence("it claims much", examples=1 << 30))
+    (folder / path.name).replace(path)
+    folder.rmdir()
+
+
 READERS = (
     Reader("placement.npz", _placement, Placement.load, mutations.OF_ARCHIVES),
     Reader("data.npz", _dataset, datasets.load, mutations.OF_ARCHIVES),
@@ -286,6 +317,12 @@ READERS = (
         _of_a_server("server/commits/*.json"),
         _in_state_dir("commits/00001-00000.json", lambda state: state.commit()),
     ),
+    Reader(
+        "signed-commit.json",
+        _signed_commit,
+        _in_state_dir("commits/00001-00000.json", lambda state: state.commit()),
+    ),
+    Reader("quarantine.json", _quarantine, lambda path: Quarantine(path.parent)),
     Reader(
         "given-up.json",
         lambda path: path.write_text("3"),

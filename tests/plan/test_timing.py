@@ -106,7 +106,8 @@ def test_delays_are_found_by_name_and_need_their_units(tmp_path):
     who = plan.Sites([[10, 0], [0, 20]], 0.1, 0.5, ("a", "b"))
     found = plan.read_timing(str(path), who, copies=1, multiply_adds=4.0)
     np.testing.assert_allclose(found.mean(found.own), [0.1, 0.8])
-    np.testing.assert_allclose(found.most, [(10 + 10) * 4, (20 + 5) * 4])
+    np.testing.assert_allclose(found.most, [10 + 10, 20 + 5])
+    np.testing.assert_allclose(found.mean(np.array([15.0, 25.0])), [0.15, 1.0])
     with pytest.raises(ArgumentError, match="multiply-adds must be given"):
         plan.read_timing(str(path), who, copies=1)
     with pytest.raises(DataError, match="a line for each of the 6 sites, got 2"):

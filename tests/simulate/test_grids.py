@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedcommons.errors import DataError, StudyError
-from fedcommons.simulate import definition, runner, studies, tables, tuning
+from fedcommons.simulate import definition, feasible, runner, studies, tables, tuning
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.folder import Folder
 from fedcommons.simulate.result import RunResult
@@ -390,7 +390,7 @@ def test_datasets_that_cannot_be_learnt_from_are_refused(folder, blobs):
     study = load(folder, GRID)
     one = type(blobs)("x", blobs.x_train, 0 * blobs.y_train, blobs.x_test, 0 * blobs.y_test)
     with pytest.raises(DataError, match="must have at least two classes, got one"):
-        runner.check_fits(study, one)
+        feasible.check_fits(study, one)
     x = blobs.x_train.copy()
     x[3, 2] = np.nan
     np.savez(

@@ -16,7 +16,7 @@ import pytest
 
 from fedcommons.datasets import Dataset
 from fedcommons.errors import DataError, ResultsError, StudyError
-from fedcommons.simulate import runner, studies, tables
+from fedcommons.simulate import feasible, runner, studies, tables
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.definition import Line
 from fedcommons.simulate.folder import Folder
@@ -220,17 +220,17 @@ def test_invocations_add_up(study, tmp_path):
 
 def test_a_study_that_its_data_cannot_feed_is_refused_before_anything_is_written(study, blobs):
     with pytest.raises(StudyError, match="at most the 40 training examples of the smallest class"):
-        runner.check_fits(replace(study, class_size=41), blobs)
+        feasible.check_fits(replace(study, class_size=41), blobs)
     gap = Dataset(
         "gap", blobs.x_train, blobs.y_train + (blobs.y_train > 0), blobs.x_test, blobs.y_test
     )
     with pytest.raises(DataError, match="every class from 0 to 3, got none of class 1"):
-        runner.check_fits(study, gap)
+        feasible.check_fits(study, gap)
     empty = Dataset("x", blobs.x_train, blobs.y_train, blobs.x_test[:0], blobs.y_test[:0])
     with pytest.raises(StudyError, match=r"must have test examples, got none; say which they are"):
-        runner.check_fits(study, empty)
+        feasible.check_fits(study, empty)
     with pytest.raises(StudyError, match="tune must have a class with at least 6 training"):
-        runner.check_fits(replace(study, pool="tuning"), empty)
+        feasible.check_fits(replace(study, pool="tuning"), empty)
 
 
 def test_a_study_that_would_not_fit_into_memory_is_refused(study, blobs, monkeypatch):
@@ -242,17 +242,17 @@ def test_a_study_that_would_not_fit_into_memory_is_refused(study, blobs, monkeyp
     needed = 643 * 4 * 4 * study.block_size
     sizes = {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": needed}
     monkeypatch.setattr(runner.os, "sysconf", sizes.get)
-    runner.check_fits(study, blobs)
+    feasible.check_fits(study, blobs)
     sizes["SC_PHYS_PAGES"] -= 1
     with pytest.raises(StudyError, match="model mlp must leave room in memory: with 643"):
-        runner.check_fits(study, blobs)
-    runner.check_fits(replace(study, figures=(replace(figure, lines=lines[:1]),)), blobs)
+        feasible.check_fits(study, blobs)
+    feasible.check_fits(replace(study, figures=(replace(figure, lines=lines[:1]),)), blobs)
 
 
 def test_examples_and_rounds_that_would_not_fit_into_memory_are_refused(study, blobs):
-    runner.check_fits(study, blobs)
+    feasible.check_fits(study, blobs)
     with pytest.raises(StudyError, match=r"a run must leave room in memory: with .* 1000000000 r"):
-        runner.check_fits(replace(study, rounds=10**9), blobs)
+        feasible.check_fits(replace(study, rounds=10**9), blobs)
 
 
 @pytest.mark.usefixtures("study")

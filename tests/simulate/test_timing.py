@@ -129,6 +129,13 @@ def test_work_brings_its_estimator_and_late_has_a_use_or_none():
     assert all(c.prob_from_law for c in found.curves)
 
 
+def test_work_that_fits_is_chosen_by_the_model():
+    grid = {"partition": "iid", "policy": "deadline", "work": "fits", "model": ["softmax", "mlp"]}
+    found = study({"seconds": 50}, {**grid, "estimator": "coded_sum"})
+    chosen = {(c.model, c.work, c.estimator) for c in found.curves}
+    assert chosen == {("softmax", "chunk", "latest"), ("mlp", "sagachunk", "memory")}
+
+
 @pytest.mark.parametrize(
     ("clock", "words"),
     [

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fedcommons.cli import plan_table
+from fedcommons.cli import plan_sites, plan_table
 from fedcommons.cli.option_records import command
 from fedcommons.cli.plan_options import (
     ChoiceOptions,
@@ -83,6 +85,10 @@ def plan(
     question = _question(
         sites, geometry, prices, choice.code, time, dataset, max(copies), output.seed
     )
+    if output.page is not None:
+        from fedcommons.figures import decision  # matplotlib is slow to import
+
+        decision.check(question, output.page)
     taken = planner.recommend(found, targets)
     needed: dict[Option, float] = {}
     timed: dict[Option, Outcome] = {}
@@ -93,7 +99,7 @@ def plan(
         taken, needed = _by_pilot(
             sites, dataset, found, targets, target.accuracy, choice.code, price.rounds, output.seed
         )
-    about = {
+    about: dict[str, Any] = {
         "sites": sites.n_sites,
         "examples": sites.n_examples,
         "classes": list(sites.classes) or [str(label) for label in range(sites.n_classes)],
@@ -108,11 +114,19 @@ def plan(
     span = None
     if not output.data and taken.option is not None and taken.option.copies:
         span = planner.for_other_data(sites, taken.option, choice.code)
+    alone = next((one for option, one in timed.items() if not option.copies), None)
     said = planner.sentence(
-        taken, outcomes=timed, alone=next(iter(timed.values()), None), span=span,
-        error=question.course.error,
+        taken, outcomes=timed, alone=alone, span=span, error=question.course.error
+    )
+    unsaid = set(sites.assumed) if who.sites else {"p", "share"} - given
+    about["assumed"] = planner.assumptions(
+        question, span, p_assumed="p" in unsaid,
+        c_assumed=bool(unsaid & {"c", "share"}) and who.placement is None,
     )  # fmt: skip
-    _show(plan_table.Plan(found, taken, said, placed, needed, timed, about), output)
+    by_site = _by_site(question, taken.option, timed)
+    if output.page is not None:
+        _write_page(output.page, question, found, taken, said, timed, about["assumed"])
+    _show(plan_table.Plan(found, taken, said, placed, needed, timed, by_site, about), output)
 
 
 def _is_given(ctx: typer.Context, name: str) -> bool:
@@ -169,6 +183,43 @@ def _timed(
     )
     question = replace(question, course=course)
     return question, outcomes(question)
+
+
+def _by_site(
+    question: Question, option: Option | None, timed: dict[Option, Outcome]
+) -> list[dict[str, Any]]:
+    """What the option means for each site; nothing for many sites."""
+    from fedcommons import plan as planner
+
+    if option is None or question.sites.n_sites > plan_sites.MOST_SITES:
+        return []
+    share = planner.shared(question, option.part, int(option.copies))
+    outcome = timed.get(option) or planner.outcome(question, share)
+    kept = planner.if_it_kept(question, option.part, int(option.copies), outcome.deadline)
+    return plan_sites.records(question.sites.called, outcome, kept)
+
+
+def _write_page(
+    path: Path,
+    question: Question,
+    found: list[Option],
+    taken: Recommendation,
+    said: str,
+    timed: dict[Option, Outcome],
+    assumed: list[str],
+) -> None:
+    from fedcommons import provenance
+    from fedcommons.errors import ResultsError
+    from fedcommons.figures import decision
+
+    command = shlex.join(provenance.command_line())
+    page = decision.render(
+        decision.Decision(question, found, taken.option, said, timed, assumed, command)
+    )
+    try:
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise ResultsError(f"{path} cannot be written: {error}") from None
 
 
 def _by_hours(timed: dict[Option, Outcome], targets: Targets) -> Recommendation:

@@ -115,6 +115,10 @@ class OutputOptions:
             "file (.toml), for the data that it is on."
         ),
     ] = None
+    page: Annotated[
+        Path | None,
+        typer.Option(help="Write an interactive page on which to decide: HTML, at most 60 sites."),
+    ] = None
     plot: Annotated[Path | None, typer.Option(help="Draw cost against variance: PNG, SVG.")] = None
     seed: Annotated[int, typer.Option(help="Of random partitions and the pilot.")] = 0
     as_json: AsJson = False

@@ -10,7 +10,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from fedcommons.cli import screen
+from fedcommons.cli import plan_sites, screen
 
 if TYPE_CHECKING:
     from fedcommons.plan import Option, Outcome, Recommendation
@@ -28,6 +28,7 @@ TIMES = (
     "Deadline: the one with the fewest hours. Round: seconds on average, held copies included. "
     "Late answers count as missing; remembered ones allow for shorter deadlines."
 )
+FEW_SITES = 12  # of which each has a line
 MOST_NAMES = 12  # of classes, in words
 
 
@@ -42,6 +43,7 @@ class Plan:
         placed: the placement that is there, if any.
         rounds: the pilot's, if no times are known.
         timed: what options bring at their deadlines, if times are known.
+        by_site: what the option to take means for each site (`plan_sites.records`).
         about: who and what this is about.
     """
 
@@ -51,6 +53,7 @@ class Plan:
     placed: Option | None
     rounds: dict[Option, float]
     timed: dict[Option, Outcome]
+    by_site: list[dict[str, Any]]
     about: dict[str, Any]
 
     def say_json(self) -> None:
@@ -61,6 +64,7 @@ class Plan:
             "recommended": self._record(self.taken.option) if self.taken.option else None,
             "reason": self.taken.reason,
             "sentence": self.sentence,
+            "by_site": self.by_site,
             "memory": MEMORY,
         }
         screen.say_json(record)
@@ -105,7 +109,13 @@ class Plan:
         console.print(LEGEND, style="dim")
         if self.timed:
             console.print(screen.words(f"Rounds: {about['course']}. {TIMES}", "dim"))
-        console.print(screen.words(self.sentence))
+        if len(self.by_site) <= FEW_SITES and any(row["sends"] for row in self.by_site):
+            console.print(plan_sites.table(self.by_site, timed=bool(self.timed)))
+            what = "hours" if self.timed else "noise"
+            console.print(plan_sites.LEGEND.format(what=what), style="dim")
+        for words in about["assumed"]:
+            console.print(screen.words(f"Assumed: {words}", "yellow"))
+        console.print(screen.words(self.sentence, "bold"))
         console.print(MEMORY, style="dim")
 
     def _row(self, option: Option) -> list[str]:

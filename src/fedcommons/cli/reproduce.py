@@ -14,7 +14,7 @@ from fedcommons import provenance
 from fedcommons.cli import screen, terminal
 from fedcommons.cli.options import AsJson, Workers
 from fedcommons.errors import StudyError
-from fedcommons.simulate import data_record, runner, studies, tables
+from fedcommons.simulate import data_record, feasible, runner, studies, tables
 from fedcommons.simulate.definition import Study
 from fedcommons.simulate.folder import Folder, default_path
 
@@ -83,7 +83,7 @@ def run_and_report(
 
     runner.count_workers(workers)
     dataset = runner.study_data(study)
-    runner.check_fits(study, dataset)
+    feasible.check_fits(study, dataset)
     start = time.perf_counter()
     with folder.opened(study), terminal.resumable(folder.path):
         found = {**data_record.about(dataset), **(about or {})}

@@ -16,7 +16,7 @@ from fedcommons.cli.options import AsJson, Workers
 from fedcommons.cli.reproduce import run_and_report
 from fedcommons.errors import ArgumentError
 from fedcommons.simulate import cluster as clusters
-from fedcommons.simulate import data_record, estimate, runner, studies, tuning
+from fedcommons.simulate import data_record, estimate, feasible, runner, studies, tuning
 from fedcommons.simulate.definition import Study
 from fedcommons.simulate.folder import Folder, default_path
 
@@ -70,7 +70,7 @@ def simulate(
     if cluster is not None:
         clusters.check(cluster)
     first = tuning.tuning_study(chosen) if chosen.tune else chosen
-    runner.check_fits(first, runner.study_data(first))
+    feasible.check_fits(first, runner.study_data(first))
     for sentence in _words_of_data(chosen):
         screen.say(f"fedcommons: data: {sentence}", err=True)
     before = Folder(folder.path.with_name(f"{folder.path.name}-tuning"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from fedcommons.errors import ResultsError
 from fedcommons.federate.server import results
+from fedcommons.federate.server.open_question import OWES
 from fedcommons.figures import style
 from fedcommons.figures.at_sites import at_sites
 from fedcommons.figures.markup import Markup, joined, markup, packaged
@@ -166,13 +168,45 @@ def _attendance(answers: list[dict[str, Any]]) -> Markup:
             ]
             if not answer.get("asked", True):
                 kind, sign = "", "-"
-            said = f"{site}, round {t}: {answer['outcome']}"
+            if answer["outcome"] == OWES:
+                kind, sign = "", "…"
+            if answer.get("late_counts"):
+                kind, sign = "yes", "↩"
+            said = f"{site}, round {t}: {answer['outcome']}{_timing(answer)}"
             cell = '<td class="$kind" title="$said">$sign</td>'
             cells.append(markup(cell, kind=kind, said=said, sign=sign))
         row_of = '<tr><th scope="row">$site</th>$cells</tr>'
         rows.append(markup(row_of, site=site, cells=joined(cells)))
     table = '<table class="attendance"><tr><td></td>$head</tr>$rows</table>'
     return markup(table, head=head, rows=joined(rows))
+
+
+def _timing(answer: dict[str, Any]) -> str:
+    """How long the answer took that came, and by how much it was late."""
+    if answer.get("seconds") is None:
+        return ""
+    if answer.get("asked_in") is None:
+        return f" in {answer['seconds']:.1f} s"
+    counts = "it counts" if answer["late_counts"] else "it does not count"
+    return (
+        f"; its answer to round {answer['asked_in']} came after {answer['seconds']:.1f} s, "
+        f"{answer['late_by']:.1f} s late: {counts}"
+    )
+
+
+def _late(answers: list[dict[str, Any]]) -> str:
+    """How many answers came late, how many of these count, and by how much they were late."""
+    late = [answer for answer in answers if answer.get("asked_in") is not None]
+    if not late:
+        return "-"
+    n = sum(answer["late_counts"] for answer in late)
+    longest = max(answer["late_by"] for answer in late)
+    return f"{n} of {len(late)} count; by up to {longest:.1f} s"
+
+
+def _median_seconds(answers: list[dict[str, Any]]) -> str:
+    took = [answer["seconds"] for answer in answers if answer.get("seconds") is not None]
+    return f"{statistics.median(took):.1f} s" if took else "-"
 
 
 def _sites(record: dict[str, Any], answers: list[dict[str, Any]]) -> Markup:
@@ -183,7 +217,7 @@ def _sites(record: dict[str, Any], answers: list[dict[str, Any]]) -> Markup:
         mine = [answer for answer in answers if answer["site"] == site["site"]]
         missed: dict[str, int] = {}
         for answer in mine:
-            if not answer["answered"] and answer.get("asked", True):
+            if not answer["answered"] and answer.get("asked", True) and answer["outcome"] != OWES:
                 missed[answer["outcome"]] = missed.get(answer["outcome"], 0) + 1
         reasons = "; ".join(f"{why} {n}" for why, n in sorted(missed.items())) or "-"
         p = f"{mine[-1]['straggler_prob']:.2f}" if mine else "-"
@@ -193,8 +227,10 @@ def _sites(record: dict[str, Any], answers: list[dict[str, Any]]) -> Markup:
             site["examples"],
             site["shareable"],
             sum(answer["answered"] for answer in mine),
-            sum(answer.get("asked", True) for answer in mine),
+            sum(answer.get("asked", True) and answer["outcome"] != OWES for answer in mine),
             clipped or "-",
+            _late(mine),
+            _median_seconds(mine),
             p,
             reasons,
             "left" if not site["present"] else f"quarantined: {out}" if out else "yes",
@@ -204,6 +240,7 @@ def _sites(record: dict[str, Any], answers: list[dict[str, Any]]) -> Markup:
         )
     heads = (
         *("site", "examples", "shareable", "answers", "asked", "clipped"),
+        *("late", "median time"),
         *("p at last", "missing because", "member"),
     )
     head = joined(markup("<th>$name</th>", name=name) for name in heads)

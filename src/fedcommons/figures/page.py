@@ -91,7 +91,7 @@ def render_page(
         title="The paper, reproduced and taken further" if study.is_papers else study.name,
         css=style.page_css(),
         script=packaged("page.js"),
-        data=_json_for_script(
+        data=json_for_script(
             [_figure_data(figure, table, study.measured) for figure in study.figures]
         ),
         header=_header(study),
@@ -112,7 +112,7 @@ def _count(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
-def _json_for_script(content: Any) -> Markup:
+def json_for_script(content: Any) -> Markup:
     """JSON from which no text can break out of a script element."""
     found = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     for character in "<>&\x7f":

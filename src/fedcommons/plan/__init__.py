@@ -6,14 +6,14 @@ How many rounds an accuracy takes is for a pilot to find out. Where it is known 
 (`Timing`), every option has its deadline, and its hours to the target.
 """
 
-from fedcommons.plan.advice import duration, for_other_data, sentence
+from fedcommons.plan.advice import assumptions, duration, for_other_data, sentence
 from fedcommons.plan.course import Course
 from fedcommons.plan.course import assumed as assumed_course
 from fedcommons.plan.deadline import at as at_deadline
 from fedcommons.plan.files import read_labels, read_sites
 from fedcommons.plan.geometry import assumed_geometry, pilot_geometry
 from fedcommons.plan.options import Option, Prices, as_placed, not_beaten, options
-from fedcommons.plan.outcome import Outcome, Question, Shared, outcome, shared
+from fedcommons.plan.outcome import Outcome, Question, Shared, if_it_kept, outcome, shared
 from fedcommons.plan.pilot import course as measured_course
 from fedcommons.plan.pilot import rounds_to_accuracy
 from fedcommons.plan.recommendation import (
@@ -41,9 +41,11 @@ __all__ = [
     "as_placed",
     "assumed_course",
     "assumed_geometry",
+    "assumptions",
     "at_deadline",
     "duration",
     "for_other_data",
+    "if_it_kept",
     "measured_course",
     "not_beaten",
     "options",

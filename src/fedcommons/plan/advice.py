@@ -8,9 +8,9 @@ import numpy as np
 
 from fedcommons.plan.geometry import assumed_geometry
 from fedcommons.plan.options import Option, options
-from fedcommons.plan.outcome import Outcome
+from fedcommons.plan.outcome import Outcome, Question
 from fedcommons.plan.recommendation import Recommendation
-from fedcommons.plan.sites import Sites
+from fedcommons.plan.sites import C, P, Sites
 
 OTHER_DATA = ((0.1, 0.0), (0.9, 0.8))  # how alike inputs are: hardly, and nearly the same
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
@@ -89,6 +89,40 @@ def duration(seconds: float) -> str:
     return f"{seconds:.3g} s"
 
 
+def assumptions(
+    question: Question, span: tuple[float, float] | None, *, p_assumed: bool, c_assumed: bool
+) -> list[str]:
+    """What was assumed, where it matters: in words.
+
+    Args:
+        span: as in `sentence`.
+        p_assumed, c_assumed: whether nobody said how often sites are missing, what they may share.
+    """
+    said = []
+    if span is not None:
+        low, high = (1 - v for v in sorted(span, reverse=True))
+        said.append(
+            "examples are as alike as MNIST’s images. For other data the recommendation takes away "
+            f"between {low:.0%} and {high:.0%} of the noise: measure it on yours (--data)."
+        )
+    if p_assumed:
+        said.append(
+            f"every site misses half of the rounds ({P:g}), as nobody said how often: give --p or "
+            "a column p. The gain from sharing stands and falls with it."
+        )
+    if c_assumed:
+        said.append(
+            f"every site may share half of its examples ({C:g}): give --share or a column c."
+        )
+    if question.timing is not None and not question.course.error:
+        said.append(
+            f"training takes {question.course.rounds[0]:g} rounds without noise, and noise makes "
+            "that more in proportion. Near its end training feels noise more than that: try it on "
+            "data (--data and --accuracy)."
+        )
+    return said
+
+
 def for_other_data(sites: Sites, option: Option, code: str) -> tuple[float, float]:
     """The variance of an option, relative to no sharing, if examples are hardly or much alike."""
     found = []
@@ -101,7 +135,7 @@ def for_other_data(sites: Sites, option: Option, code: str) -> tuple[float, floa
     return min(found), max(found)
 
 
-__all__ = ["duration", "for_other_data", "sentence"]
+__all__ = ["assumptions", "duration", "for_other_data", "sentence"]
 
 
 def __dir__() -> list[str]:

@@ -48,7 +48,7 @@ def at(question: Question, share: Shared, deadline: float | None) -> Outcome:
     never = np.flatnonzero(jobs[0] >= deadline)
     if never.size:
         i = int(never[jobs[0][never].argmax()])
-        name = question.sites.names[i] if question.sites.names else f"site {i + 1}"
+        name = question.sites.called[i]
         raise ArgumentError(
             f"deadline must leave every site time to answer, got {deadline:g} s: {name!r} takes "
             f"{jobs[0, i]:.3g} s at least"

@@ -100,6 +100,7 @@ def read_sites(
             lines.names,
             tuple(lines.header[k] for k in classes),
             tuple(left_out),
+            tuple(name for name in where if where[name] is None and given[name] is None),
         )
     except ArgumentError as error:
         raise DataError(f"sites {path}: {error}") from None

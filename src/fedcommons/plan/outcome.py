@@ -188,6 +188,29 @@ def outcome(question: Question, share: Shared, deadline: float | None = None) ->
     )
 
 
+def if_it_kept(
+    question: Question, parts: npt.ArrayLike, copies: int, deadline: float | None = None
+) -> FloatArray:
+    """What each site, if it alone shared nothing, would make of the whole: (N,).
+
+    The hours until the target, over those with its copies; without times the noise.
+    """
+    N = question.sites.n_sites
+    part = np.array(checks.proportions("parts", parts, N, "site"))
+
+    def measure(one: FloatArray) -> float:
+        found = outcome(question, shared(question, one, copies), deadline)
+        return found.noise if found.hours is None else found.hours
+
+    whole, ratios = measure(part), np.ones(N)
+    for i in np.flatnonzero(part).tolist():
+        rest = part.copy()
+        rest[i] = 0.0
+        kept = measure(rest)
+        ratios[i] = kept / whole if whole and np.isfinite(whole) else np.nan
+    return ratios
+
+
 def late_and_seconds(
     timing: Timing, load: FloatArray, missing: FloatArray, deadline: float
 ) -> tuple[FloatArray, float]:
@@ -205,7 +228,16 @@ def risk(p: FloatArray) -> FloatArray:
     return np.where(never, np.inf, odds(np.where(never, 0.0, p), len(p)))
 
 
-__all__ = ["NEVER", "Outcome", "Question", "Shared", "late_and_seconds", "outcome", "shared"]
+__all__ = [
+    "NEVER",
+    "Outcome",
+    "Question",
+    "Shared",
+    "if_it_kept",
+    "late_and_seconds",
+    "outcome",
+    "shared",
+]
 
 
 def __dir__() -> list[str]:

@@ -34,6 +34,7 @@ class Sites:
         names: of the sites.
         classes: their names, where a file has them.
         left_out: what of the file does not count, in words.
+        assumed: "p" and "c", where nobody said them.
     """
 
     counts: FloatArray
@@ -42,6 +43,7 @@ class Sites:
     names: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         counts = checks.finite("counts", self.counts)
@@ -67,6 +69,11 @@ class Sites:
             c = np.repeat(checks.proportions("shareable", c, N, "site"), L)
         c = checks.proportions("shareable", c.ravel(), N * L, "site and class")
         object.__setattr__(self, "shareable", c.reshape(N, L))
+
+    @property
+    def called(self) -> tuple[str, ...]:
+        """The sites' names, or numbers where they have none."""
+        return self.names or tuple(f"site {k}" for k in range(1, self.n_sites + 1))
 
     @property
     def n_sites(self) -> int:

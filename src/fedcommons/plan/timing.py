@@ -7,7 +7,7 @@ steps; `interpolation_error` compares them with `theory.ticks`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -31,7 +31,7 @@ class Timing:
     """How long sites take for a round in which they work on all that they hold.
 
     Attributes:
-        delays: of one example a unit of work; a recording's are of as many as the sites own.
+        delays: work is counted in examples; a recording's is what the sites own.
         own: (N,) examples that each owns.
         most: (N,) that each may hold with copies, at most.
         presence: when sites are away.
@@ -85,8 +85,9 @@ def of_table(
         raise DataError(f"delays must have a line for each of the {len(own)} sites, got {N}")
     unused = Units(N, lambda block: np.random.default_rng(block))  # nothing is drawn
     law = table.law(per_example, unused)
+    in_examples = replace(law, rate=law.rate / per_example)
     presence = Presence.of(table.away, table.away_seconds, N)
-    return Timing(law, own * per_example, most * per_example, presence, words)
+    return Timing(in_examples, own, most, presence, words)
 
 
 def of_recording(

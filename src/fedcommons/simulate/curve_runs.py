@@ -12,6 +12,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from fedcommons import coding, partition
+from fedcommons.batches import batches
 from fedcommons.checks import BoolArray, FloatArray, IntArray
 from fedcommons.estimators import ESTIMATORS
 from fedcommons.placement import Placement
@@ -145,6 +146,17 @@ class Block:
         jobs = curve_run.timeline.jobs
         job = int(jobs[t, client]) if client < jobs.shape[1] else t
         return stream(self.seed, "batches", self.runs[curve_run.run], job, client)
+
+    def batch_weights(self, curve_run: CurveRun, t: int, size: int) -> Float32:
+        """What each example's gradient counts, with a batch of every client: (M,)."""
+        weight = np.zeros(self.n_examples, np.float32)
+        for i in np.flatnonzero(curve_run.fresh[t]).tolist():
+            held = curve_run.holds(i)
+            if n := len(held.examples):
+                chosen = next(batches(n, size, 1, rng=self.batches(curve_run, t, i)))
+                scale = np.float32(curve_run.fresh[t, i] * n / len(chosen))
+                weight[held.examples[chosen]] += scale * held.weight[chosen]
+        return weight
 
 
 def _row(weights: csr_array, client: int) -> HeldExamples:

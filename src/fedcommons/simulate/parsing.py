@@ -8,10 +8,11 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from fedcommons import work
 from fedcommons.coding import CODES
 from fedcommons.errors import ArgumentError, StudyError
 from fedcommons.estimators import ESTIMATORS
-from fedcommons.simulate import settings
+from fedcommons.simulate import models, settings
 from fedcommons.simulate.algorithms import ALGORITHMS
 from fedcommons.simulate.curve_fields import OF_WORK
 from fedcommons.simulate.curves import Curve
@@ -48,7 +49,7 @@ def check_values(options: Mapping[str, Any], where: str) -> None:
         for value in values if isinstance(values, list) else [values]:
             if setting.word_for_none and value == setting.word_for_none:
                 continue
-            if key == "p" and value == LAW:
+            if (key, value) in (("p", LAW), ("work", work.FITS)):
                 continue
             if type(value) is not wanted and (wanted, type(value)) != (float, int):
                 word = setting.word_for_none or (LAW if key == "p" else "")
@@ -65,6 +66,7 @@ def curve(choice: Mapping[str, Any], where: str) -> Curve:
 
     `check_values` has seen what the choice is from.
     """
+    choice = _with_work(choice)
     given = {
         CURVE_KEYS[key]: _value(CURVE_KEYS[key], value)
         for key, value in choice.items()
@@ -115,9 +117,17 @@ def _as_written(message: str) -> str:
     return f"{FIELD_KEYS.get(field, field)} {rest}"
 
 
+def _with_work(choice: Mapping[str, Any]) -> dict[str, Any]:
+    """The choice with the kind of work that fits its model, if that is what it asks for."""
+    if choice.get("work") != work.FITS:
+        return dict(choice)
+    linear = choice.get("model", models.LINEAR[0]) in models.LINEAR
+    return {**choice, "work": work.kind_that_fits(linear=linear)}
+
+
 def simplest(choice: Mapping[str, Any]) -> dict[str, Any]:
     """A choice of a grid without what changes nothing, so that equal ones are found equal."""
-    result = dict(choice)
+    result = _with_work(choice)
     if result.get("policy") and result.get("work") in OF_WORK:
         result["estimator"] = OF_WORK[result["work"]]  # it decides
     if not ESTIMATORS[result.get("estimator", "coded_sum")].remembers:

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow
 
 from fedcommons import checks, provenance, shown
-from fedcommons.simulate import data_record, runner, studies, tables, tuning
+from fedcommons.simulate import data_record, feasible, runner, studies, tables, tuning
 from fedcommons.simulate.definition import Study
 from fedcommons.simulate.folder import Folder
 
@@ -98,7 +98,7 @@ def tune(
 ) -> tuple[Study, list[dict[str, Any]]]:
     """The study with every line's best rate, tried in a results folder of its own; all tried."""
     tried, folder = tuning.tuning_study(study), Folder(path)
-    runner.check_fits(tried, runner.study_data(tried))
+    feasible.check_fits(tried, runner.study_data(tried))
     with folder.opened(tried):
         folder.begin(tried, dict(about))
         runner.run_study(tried, folder, **options)
@@ -111,7 +111,7 @@ def complete(study: Study, folder: Folder, about: Mapping[str, Any], **options: 
     `about` goes into run.json; `options` are those of `runner.run_study`.
     """
     dataset, start = runner.study_data(study), time.perf_counter()
-    runner.check_fits(study, dataset)
+    feasible.check_fits(study, dataset)
     with folder.opened(study):
         found = data_record.about(dataset)
         for note in found.get("data", {}).get("notes", ()):

@@ -8,6 +8,7 @@ import itertools
 import numpy as np
 
 from fedcommons.federate.site.policy import Policy
+from fedcommons.tasks import softmax
 from tests.federate.attacks.server_asks import (
     N_CLASSES,
     N_FEATURES,
@@ -28,6 +29,14 @@ def under_a_commit(make_site, policy):
     return sites, commit
 
 
+def made_for_it():
+    """Models that tell examples apart by their first input."""
+    for threshold in np.linspace(-2.5, 2.5, 80):
+        beta = np.zeros((N_FEATURES + 1, N_CLASSES))
+        beta[0, 0], beta[-1, 0] = 1e9, -1e9 * threshold
+        yield beta
+
+
 def test_models_that_are_made_for_it_isolate_examples(make_site):
     """min-examples counts who is in an answer, not whose gradient differs between two answers.
 
@@ -35,14 +44,37 @@ def test_models_that_are_made_for_it_isolate_examples(make_site):
     of the few examples between.
     """
     sites, commit = under_a_commit(make_site, Policy(unconfirmed_answers=1000))
-    asking, answers = Asking(sites[0], commit), []
-    for threshold in np.linspace(-2.5, 2.5, 80):
-        beta = np.zeros((N_FEATURES + 1, N_CLASSES))
-        beta[0, 0], beta[-1, 0] = 1e9, -1e9 * threshold
-        answers.append(asking.answer({"beta": beta}).answer["beta"])
+    asking = Asking(sites[0], commit)
+    answers = [asking.answer({"beta": beta}).answer["beta"] for beta in made_for_it()]
     guesses = np.concatenate([rows_in(b - a) for a, b in itertools.pairwise(answers)])
     private = sites[0].data.x.take(np.flatnonzero(~sites[0].data.shareable))
     assert found_among(private, guesses) >= 8
+
+
+def test_nothing_within_an_answer_tells_such_a_model_from_an_honest_one():
+    """How many examples an answer is of in effect, (sum |g|)^2 / sum |g|^2 over their gradients.
+
+    In the attack it is more than in training that goes well: of 40 examples 28 at least, against 25
+    after ten steps and 8 after ten thousand. A site that refused the one would refuse the other.
+    """
+    data = clinic_data(ord("a"))
+    x = softmax.with_bias(data.x.take(np.arange(40)))
+    separable = x[:, :N_CLASSES].argmax(axis=1)
+
+    def n_in_effect(beta, y):
+        gradients = [
+            softmax.weighted_gradient(beta, x[[k]], y[[k]], np.ones(1)) for k in range(len(x))
+        ]
+        sizes = np.linalg.norm(np.reshape(gradients, (len(x), -1)), axis=1)
+        return sizes.sum() ** 2 / (sizes**2).sum()
+
+    honest, after = np.zeros((N_FEATURES + 1, N_CLASSES)), {}
+    for step in range(1, 1001):
+        honest -= 2 * softmax.weighted_gradient(honest, x, separable, np.ones(40)) / 40
+        if step in (10, 1000):
+            after[step] = n_in_effect(honest, separable)
+    attack = min(n_in_effect(beta, data.y) for beta in made_for_it())
+    assert attack > 28 > after[10] > 2 * after[1000]
 
 
 def test_a_withdrawal_itself_shows_what_it_takes_back(make_site):

@@ -9,11 +9,14 @@ import pytest
 from fedcommons.errors import StoreError
 from fedcommons.federate.protocol.farewells import farewell
 from fedcommons.federate.protocol.keys import Identity
-from fedcommons.federate.protocol.refusals import ChangeTooSmall, CommitRefused
+from fedcommons.federate.protocol.refusals import ChangeRefused, CommitRefused
 from fedcommons.federate.protocol.withdrawals import Withdrawn
 from fedcommons.federate.server.withdrawals import withdraw
+from fedcommons.federate.site.batch_order import chunk_order
+from fedcommons.federate.site.changes import MOST_CHANGES
 from fedcommons.federate.site.holdings import holdings_of
 from fedcommons.federate.site.policy import Policy
+from fedcommons.federate.site.status import status_of
 from tests.federate.attacks.server_asks import ZERO, Asking, clinic_data
 from tests.federate.conftest import FEDERATION, epoch_of, exchange, withdrawn
 
@@ -108,6 +111,17 @@ def test_an_owner_signs_what_was_withdrawn_before_owners_signed(make_site):
     assert "withdrawn" not in Asking(b, signed).answer(ZERO).fields
 
 
+def test_an_owner_sees_that_its_withdrawals_are_put_off(make_site):
+    sites, commit = under_a_commit(make_site)
+    b = sites[1]
+    assert status_of(b.store)["withdrawn_not_in_commit"] == 0
+    b.store.withdrawals.withdraw(np.array([0, 1, 2]))  # 0 is shared
+    assert status_of(b.store)["withdrawn_not_in_commit"] == 3
+    assert "withdrawn" in Asking(b, commit).answer(ZERO).fields
+    b.apply_commit(withdrawn(sites, commit, 1, [0], 2).record)
+    assert status_of(b.store)["withdrawn_not_in_commit"] == 0
+
+
 # Sites that are said to have left, deliveries that end, quarantines, weights
 
 
@@ -123,16 +137,16 @@ def test_a_site_that_is_said_to_have_left_shows_none_of_its_few_copies(make_site
     asking = Asking(sites[0], commit)
     asking.answer(ZERO)
     asking.commit = commit.without(1)
-    with pytest.raises(ChangeTooSmall, match=r"set \d+ examples apart.*min-change is 32"):
+    with pytest.raises(ChangeRefused, match=r"set \d+ examples apart.*min-change is 32"):
         asking.answer(ZERO)
     forged = farewell(sites[2].store.identity, FEDERATION).hex()
     asking.commit = asking.commit.anew(signed=("", forged))
-    with pytest.raises(ChangeTooSmall):
+    with pytest.raises(ChangeRefused):
         asking.answer(ZERO)
     sites[0].store.changes.approve()
     asking.answer(ZERO)
     asking.commit = asking.commit.without(2)
-    with pytest.raises(ChangeTooSmall):  # one approval is for one change
+    with pytest.raises(ChangeRefused):  # one approval is for one change
         asking.answer(ZERO)
 
 
@@ -169,7 +183,7 @@ def test_other_changes_of_few_shares_are_not_answered(make_site, change):
     asking = Asking(sites[0], commit)
     asking.answer(ZERO)
     asking.commit = change(commit)
-    with pytest.raises(ChangeTooSmall):
+    with pytest.raises(ChangeRefused):
         asking.answer(ZERO)
     asking.commit = change(commit).anew(
         quarantined=(), set_aside=(), code="equal-split", straggler_prob=None, owner_share=None
@@ -218,7 +232,7 @@ def test_no_combination_of_answers_is_about_fewer_examples_than_the_policy_says(
             changes.check(policy, commit, 0, own)
             vectors.append(vector(commit))
             answered = commit
-        except ChangeTooSmall:
+        except ChangeRefused:
             refused += 1
             commit = answered
         commit = random_change(commit, rng)
@@ -237,8 +251,50 @@ def test_what_a_site_answered_under_is_kept_and_damage_is_noticed(make_site):
     again = make_site("a", sites[0].data, None, Policy())
     asking = Asking(again, commit.with_quarantine([1]))
     asking.numbers = itertools.count(5)
-    with pytest.raises(ChangeTooSmall):
+    with pytest.raises(ChangeRefused):
         asking.answer(ZERO)
     again.store.database.run("UPDATE answered SET groups = x'00'")
     with pytest.raises(StoreError, match="damaged: a row of answered"):
         asking.answer(ZERO)
+
+
+def test_changes_without_a_signature_are_few(make_site):
+    """Each brings another vector of shares, and enough of those would tell examples apart."""
+    sites, commit = under_a_commit(make_site, n=400)
+    changes, own = sites[0].store.changes, sites[0].holdings(commit).own
+    for k in range(MOST_CHANGES + 1):
+        p = (0.1, 0.2 + k / 100, 0.1)
+        commit = commit.anew(code="reliability-split", straggler_prob=p)
+        changes.check(Policy(), commit, 0, own)
+    with pytest.raises(ChangeRefused, match="one more than 10 changes"):
+        changes.check(Policy(), commit.with_quarantine([1]), 0, own)
+    changes.check(Policy(), commit.anew(), 0, own)  # nothing of its answers changes
+    changes.approve()
+    changes.check(Policy(), commit.with_quarantine([1]), 0, own)
+
+
+# Answers from chunks
+
+
+def test_chunks_before_and_after_a_withdrawal_show_no_single_row(make_site):
+    """Cut in the order of rows, what is withdrawn would move all rows behind it by one chunk.
+
+    All sums of chunks before, less all sums of chunks after: on the rows that stay they vanish, or
+    are about many.
+    """
+    site, n, C = make_site("a", clinic_data(1), None, Policy()), 256, 4
+    gone = n - 2
+    before = chunk_order(site, "before", n, n)
+    after = np.delete(np.arange(n), gone)[chunk_order(site, "after", n - 1, n - 1)]
+    assert np.array_equal(before, chunk_order(site, "before", n, n))
+
+    def supports(before, after):
+        of = [np.bincount(rows[k::C], minlength=n) for rows in (before, after) for k in range(C)]
+        signs = np.array(list(itertools.product([0, 1], repeat=2 * C))) * np.repeat([1, -1], C)
+        found = (np.delete(signs @ np.array(of), gone, axis=1) != 0).sum(axis=1)
+        return found[found > 0].min()
+
+    assert supports(before, after) >= n // C - 1
+    assert supports(np.arange(n), np.delete(np.arange(n), gone)) == 1
+    mixed = chunk_order(site, "x", 100, n)
+    assert sorted(mixed[:100]) == list(range(100))  # as many own ones in each

@@ -3,7 +3,7 @@
 import pytest
 
 from fedcommons.errors import FederationError
-from fedcommons.federate.server import asking, deadlines
+from fedcommons.federate.server import asking, deadlines, open_question
 from fedcommons.federate.transport.embedded_grid import EmbeddedGrid
 from tests.federate.server.trouble import Clock
 from tests.federate.tiny import (
@@ -41,6 +41,7 @@ class Slow(EmbeddedGrid):
 def slow(tiny, monkeypatch):
     grid = tiny.grid(Slow)
     monkeypatch.setattr(asking, "time", grid.clock)
+    monkeypatch.setattr(open_question, "time", grid.clock)
     monkeypatch.setattr(asking, "POLL_SECONDS", 0.3)
     return grid
 
@@ -76,49 +77,93 @@ def test_a_late_answer_does_not_count_in_the_next_round(tiny, slow):
     assert outcomes(first[0])["b"] == outcomes(second[0])["b"] == "no answer"
 
 
-def test_an_adaptive_deadline_follows_past_answers_and_is_bounded(tiny, slow):
-    slow.delays = {"a": 3.0, "b": 3.0, "c": 3.0, "d": 3.0}
+def test_an_adaptive_deadline_is_the_best_for_its_time(tiny, slow):
+    """Three of four sites in 8 s are worth more than all of them in 40 s."""
+    slow.delays = {"a": 8.0, "b": 8.0, "c": 6.0, "d": 40.0}
     with tiny.shared(slow) as federation:
-        train(federation, slow, 3, deadline="adaptive")
-    first, second, third = slow.ttls[0], slow.ttls[4], slow.ttls[8]
-    assert first == deadlines.FIRST_DEADLINE
-    assert second == third == pytest.approx(1.5 * 3 + 2, abs=0.5)
+        _, notes = train(federation, slow, 3, deadline="adaptive")
+    assert slow.ttls[0] == notes[0]["deadline"] == deadlines.FIRST_DEADLINE
+    assert [round(note["deadline"], 1) for note in notes[1:]] == [8.1, 8.1]
+    assert "comes in 8.1 s, the best for its time; slower: d" in notes[1]["why"]
+    assert outcomes(notes[2])["d"] == "no answer"
 
 
 def test_an_adaptive_deadline_grows_until_slower_sites_are_heard_again(tiny, slow):
     slow.delays = dict.fromkeys("abcd", 3.0)
     with tiny.shared(slow) as federation:
-        train(federation, slow, 1, deadline="adaptive")
-        deadline = deadlines.Deadline("adaptive")
-        for node in range(4):
-            deadline.note_answer(node, 3.0)
-        for node in range(4):
-            deadline.note_late(node, 6.5)
-        assert deadline.seconds == pytest.approx(1.5 * 1.5 * 6.5 + 2)
+        train(federation, slow, 2, deadline="adaptive")
         slow.delays = dict.fromkeys("abcd", 200.0)
-        _, notes = train(federation, slow, 4, deadline="adaptive")
-    heard = [all(site["answered"] for site in note["sites"]) for note in notes]
-    assert heard == [False, True, True]
+        _, notes = train(federation, slow, 10, deadline="adaptive")
+    assert [note["deadline"] for note in notes[:7]] == [5, 10, 20, 40, 80, 160, 320]
+    assert all(site["answered"] for site in notes[6]["sites"])
 
 
 def test_nobody_waits_longer_for_a_site_that_hangs(tiny, slow):
     slow.delays = {"d": 1e9}
     with tiny.shared(slow) as federation:
-        train(federation, slow, deadlines.MOST_LATE + 3, deadline="adaptive")
-    by_round = slow.ttls[::4]
-    assert by_round[0] < by_round[1] < by_round[2] < deadlines.LONGEST_DEADLINE
-    assert by_round[-2:] == [deadlines.SHORTEST_DEADLINE] * 2
+        _, notes = train(federation, slow, 4, deadline="adaptive")
+    assert [note["deadline"] for note in notes] == [120, 5, 5, 5]
 
 
-def test_an_adaptive_deadline_is_neither_short_nor_endless(tiny, slow):
+def test_an_adaptive_deadline_goes_on_from_what_earlier_runs_saw(tiny, slow):
+    slow.delays = dict.fromkeys("abcd", 30.0)
     with tiny.shared(slow) as federation:
-        train(federation, slow, 2, deadline="adaptive")
-        assert slow.ttls[-1] == deadlines.SHORTEST_DEADLINE
-        slow.ttls.clear()
-        slow.delays = dict.fromkeys("abcd", 119.0)
-        deadline = deadlines.Deadline("adaptive")
-        deadline.note_answer(1, 1e6)
-        assert deadline.seconds == deadlines.LONGEST_DEADLINE
+        train(federation, slow, 1, deadline="adaptive")
+        _, notes = train(federation, slow, 2, deadline="adaptive")
+    assert notes[0]["deadline"] == pytest.approx(30, abs=0.5)
+
+
+def test_an_adaptive_deadline_is_neither_short_nor_endless():
+    deadline = deadlines.Deadline("adaptive")
+    deadline.note_answer(1, 0.01)
+    assert deadline.seconds == deadlines.SHORTEST_DEADLINE
+    deadline = deadlines.Deadline("adaptive")
+    deadline.note_answer(1, 1e6)
+    assert deadline.seconds == deadlines.LONGEST_DEADLINE
+    deadline.note_given_up(2)
+    assert deadlines.Deadline("adaptive", at_most=3.0).decided({}, {}).why == (
+        "no round may take longer"
+    )
+    assert deadlines.Deadline(7.0).decided({}, {}) == deadlines.Decided(7.0)
+
+
+def test_what_is_owed_for_longer_than_ever_counts_as_what_never_comes():
+    deadline = deadlines.Deadline("adaptive")
+    for _ in range(4):
+        deadline.note_answer("a", 10.0)
+        deadline.note_answer("b", 19.0)
+    assert deadline.decided({}, {}).seconds == 19.0  # 19 / 1 < 10 / .5
+    assert deadline.decided({}, {"b": 18.0}).seconds == 19.0
+    assert deadline.decided({}, {"b": 30.0}).seconds == 10.0  # 10 / .5 < 19 / .9
+    assert deadline.decided({"b": 9.0}, {"b": 30.0}).seconds == 19.0
+
+
+def test_a_site_that_has_never_been_on_time_is_named_with_what_would_help(tiny, slow, caplog):
+    slow.delays = {"b": 15.0}
+    with tiny.shared(slow) as federation:
+        train(federation, slow, 4, deadline=10.0)
+    said = [r.getMessage() for r in caplog.records if "never been on time" in r.getMessage()]
+    assert len(set(said)) == 1
+    assert said[0].startswith("b has never been on time, and no answer of it has come: a longer")
+    assert "less work" in said[0]
+    assert "late = remember" in said[0]
+
+
+def test_late_answers_of_a_site_that_is_never_on_time_say_how_long_it_takes(tiny, slow, caplog):
+    slow.delays = {"a": 4.0, "b": 15.0}
+    with tiny.shared(slow) as federation:
+        train(federation, slow, 11, deadline=10.0, estimator="memory")
+    (said,) = {r.getMessage() for r in caplog.records if "never been on time" in r.getMessage()}
+    assert "b has never been on time: its answers take" in said
+    assert "They count when they come" in said
+
+
+def test_a_deadline_that_is_too_short_for_everybody_is_said(tiny, slow, caplog):
+    slow.delays = dict.fromkeys("abcd", 3.0)
+    with tiny.shared(slow) as federation:
+        train(federation, slow, 16, deadline=1.0, estimator="memory")
+    (said,) = {r.getMessage() for r in caplog.records if "ever been on time" in r.getMessage()}
+    assert "deadline = 1 s is shorter than what a message and its answer need here" in said
 
 
 class Gone(EmbeddedGrid):

@@ -1,9 +1,11 @@
 """The operator's list of sites that are left out."""
 
+import contextlib
 import json
 import re
 import signal
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -17,6 +19,7 @@ from fedcommons.federate.server.quarantine import NAME, Offence, Quarantine, enf
 from fedcommons.figures.federation import write_page
 from tests.federate.server.agreement import check_agreement
 from tests.federate.tiny import die_at, in_child, outcomes, train
+from tests.fuzz import mutations
 
 pytestmark = pytest.mark.usefixtures("impatient")
 
@@ -88,8 +91,17 @@ def test_a_request_does_not_lift_a_later_quarantine(tiny):
         federation.quarantine.put(b.identity, "b", Offence("it was odd again"))
         assert lifting.lift_what_was_asked(federation) == []
         assert b.identity in federation.quarantine
-        (tiny.state_dir / lifting.REQUESTS / "x.json").write_text("[")
-        assert lifting.lift_what_was_asked(federation) == []
+        lifting.lift(tiny.state_dir, "b")
+        (path,) = (tiny.state_dir / lifting.REQUESTS).iterdir()
+        good, rng = path.read_bytes(), np.random.default_rng(0)
+        for k in range(60):  # whatever became of a request, it lifts what it says or nothing
+            damaged = mutations.BYTES[k % len(mutations.BYTES)](good, rng)
+            path.write_bytes(b" " if damaged == good else damaged)
+            with contextlib.suppress(FederationError):
+                lifting.lift_what_was_asked(federation)
+            if b.identity not in federation.quarantine:
+                assert json.loads(damaged)["identity"] == b.identity
+                federation.quarantine.put(b.identity, "b", Offence("it was odd again"))
         assert not list((tiny.state_dir / lifting.REQUESTS).iterdir())
 
 

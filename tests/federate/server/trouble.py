@@ -22,8 +22,11 @@ class Clock(SimpleNamespace):
     def monotonic(self) -> float:
         return self.now
 
+    def time(self) -> float:
+        return self.now
+
     def sleep(self, seconds: float) -> None:
-        self.now += seconds
+        self.now += max(seconds, 1e-6)  # a sum of floats would stand still for less
 
 
 class Troubled(Counting):

@@ -103,8 +103,8 @@ class QuestionRefused(Refusal):
     """A question whose number is not above that of the last one that the site answered."""
 
 
-class ChangeTooSmall(Refusal):
-    """A commit changes the shares of too few examples, and no owner signed for it."""
+class ChangeRefused(Refusal):
+    """A commit changes shares of too few examples, or too often, and no owner signed for it."""
 
 
 class FitsRefused(Refusal):

@@ -22,8 +22,9 @@ ADVICE = {
     "BatchTooSmall": "its policy wants larger batches (min-examples); batch-size = 0 is all",
     "TooManySteps": "its policy allows for fewer steps (max-local-steps)",
     "GroundMissing": "rows that it may share have no ground (require-ground in its policy)",
-    "ChangeTooSmall": "the commit changes too little there for its policy (min-change), and no "
-    "owner signed for it: its operator must run `fedcommons federate approve --change`",
+    "ChangeRefused": "the commit changes too little there for its policy (min-change), or is one "
+    "change too many, and no owner signed for it: its operator must run `fedcommons federate "
+    "approve --change`",
     "RosterTooSmall": "its policy wants more sites in an exchange (min-sites)",
     "TooManyCopies": "its policy allows for fewer copies (max-copies, share-with-all)",
     "ExchangeNotApproved": "its operator must run `fedcommons federate approve` there first",

@@ -15,13 +15,13 @@ from fedcommons import shown
 from fedcommons.checks import BoolArray
 from fedcommons.federate.protocol import scale_fields
 from fedcommons.federate.protocol.commits import Commit
+from fedcommons.federate.protocol.holders import held_by_each
 from fedcommons.federate.protocol.model_schema import NamedArrays, digest_of
 from fedcommons.federate.protocol.refusals import AnswerRefused, CommitUnknown
 from fedcommons.federate.server import asking, site_metrics, withdrawals
 from fedcommons.federate.server.answer_parts import Parts, n_chunks, parts_of
 from fedcommons.federate.server.asking import Asking, Heard
-from fedcommons.federate.server.coverage import Coverage
-from fedcommons.federate.server.deadlines import Deadline
+from fedcommons.federate.server.deadlines import Deadline, Decided
 from fedcommons.federate.server.federation import ServerFederation
 from fedcommons.federate.server.joining import Newcomers
 from fedcommons.federate.server.late_answers import LEFT, OTHER_QUESTION, WITHDREW, LateAnswers
@@ -29,27 +29,21 @@ from fedcommons.federate.server.link import NO_ANSWER, TOO_LATE, Link, Node, Que
 from fedcommons.federate.server.open_question import OWES, OpenQuestion
 from fedcommons.federate.server.owed import LASTING
 from fedcommons.federate.server.quarantine import QUARANTINED
+from fedcommons.federate.server.questions import FieldsOf, Questions, nothing_else
 from fedcommons.federate.server.round_answers import NOT_ASKED, RoundAnswers
 from fedcommons.federate.server.training_folder import TrainingFolder
 from fedcommons.federate.server.withdrawals import Dismissals, Unasked
-from fedcommons.federate.server.witnesses import Witnesses
 from fedcommons.methods import Method
 from fedcommons.scaling import Moments, Scale
 
 logger = shown.logger(__name__)
 
-FieldsOf = Callable[[int], Mapping[str, Any]]
 T = TypeVar("T")
 
 LARGEST_OWNER_SHARE = 1e6
 KEEP_AFTER = 0.5  # of the deadline: a site keeps what takes longer, since ways take time, too
 LEFT_OUT = "left out by the strategy"
 NOT_ITS_FAULT = {WITHDREW, LEFT, OTHER_QUESTION, "unknown sender"}
-
-
-def nothing_else(_place: int) -> Mapping[str, Any]:
-    """No site is told anything beside what all are told."""
-    return {}
 
 
 @dataclass(slots=True)
@@ -88,11 +82,10 @@ class AnswerCollector:
         config: Mapping[str, Any],
     ) -> None:
         self.federation, self.link, self.folder = federation, link, folder
-        self.method, self.deadline, self.config = method, deadline, config
+        self.method, self.deadline = method, deadline
         self.scale: Scale | None = None  # of the inputs, if they have one
         self.work = ""  # as `Settings.work_asked`
-        self._coverage = Coverage()
-        self._witnesses = Witnesses()
+        self._questions = Questions(federation, folder.path.name, config)
         self._dismissals = Dismissals(federation)
         self._unasked = Unasked(federation, link)
         self.newcomers = Newcomers(federation)
@@ -102,11 +95,6 @@ class AnswerCollector:
     @property
     def commit(self) -> Commit:
         return self.federation.commit
-
-    @property
-    def training(self) -> str:
-        """The name of the training, which sites keep answers by."""
-        return self.folder.path.name
 
     def answers(self, asked: Asked, replies: Iterable[Heard] | None = None) -> RoundAnswers:
         """Every site's coded answer; each is put on the disk as it arrives.
@@ -124,13 +112,13 @@ class AnswerCollector:
             parts, found.norms[place] = parts_of(reply, self.folder)
             if self.work:
                 found.chunks[place] = n_chunks(fields)
-            self._coverage.note(place, coverage)
+            self._questions.coverage.note(place, coverage)
             self.federation.meeting.commits[self.commit.members[place].identity] = self.commit
             self._take_metrics(found, place, reply, coverage)
             return parts
 
         found = self._hear(asked, replies, take)
-        found.offenders |= self._coverage.offenders(self.commit)
+        found.offenders |= self._questions.coverage.offenders(self.commit)
         found.taken_back |= self._unasked.withdrawn
         found.left |= self._unasked.left
         return found
@@ -211,8 +199,9 @@ class AnswerCollector:
         `others` are asked for what they withdraw alone, as those are that are quarantined.
         """
         members, meeting = self.commit.members, self.federation.meeting
-        self._coverage.begin(self.commit)
-        seconds = self.deadline.seconds
+        self._questions.coverage.begin(self.commit)
+        decided = self._decided()
+        seconds = decided.seconds
         places = np.flatnonzero(asked).tolist()
         self._await_somebody([members[place].identity for place in places], seconds)
         self._dismissals.tell(self.link, seconds=seconds)
@@ -224,12 +213,13 @@ class AnswerCollector:
                 for i, member in enumerate(members)
                 if member.identity in meeting.farewells
             },
+            decided=decided,
         )
         for place in self.commit.quarantined:
             found.outcomes[place] = QUARANTINED
         owed = self.late.owed if self.late and task == "answer" else None
         if owed is not None:
-            owed.ask_for_kept(partial(self._for_kept, round_number))
+            owed.ask_for_kept(partial(self._questions.for_kept, round_number))
             found.owing = {place for place in places if members[place].identity in owed.open}
         place_of: dict[Node, int] = {}
         for place in places:
@@ -249,12 +239,12 @@ class AnswerCollector:
             **scale_fields.of_scale(self.scale),
         }
         if self.work and task == "answer":
-            common |= {"work": self.work, "seconds": seconds, "training": self.training}
+            common |= {"work": self.work, "seconds": seconds, "training": self._questions.training}
         if owed is not None:
-            common |= {"training": self.training, "keep-after": KEEP_AFTER * seconds}
-        number = self.federation.state.questions.fresh()
+            common |= {"training": self._questions.training, "keep-after": KEEP_AFTER * seconds}
+        number = self._questions.fresh_number()
         self._unasked.listen(
-            partial(self._question, None, {**common, "task": "report"}, nothing_else, number),
+            partial(self._questions.to, None, {**common, "task": "report"}, nothing_else, number),
             round_number,
             [
                 place
@@ -264,7 +254,7 @@ class AnswerCollector:
             seconds=seconds,
         )
         common |= {"model-digest": digest_of(model), **self.newcomers.look()}
-        question = partial(self._question, model, common, fields_of, number)
+        question = partial(self._questions.to, model, common, fields_of, number)
         questions = {node: question(place) for node, place in place_of.items()}
         if owed is None:
             sent = Asking(self.link, "train", questions, seconds=seconds)
@@ -307,9 +297,9 @@ class AnswerCollector:
                 continue
             heard.add(node)
             if reply.failure is not None:
-                self._note_failure(found, node, place, reply.failure, asked.seconds)
+                self._note_failure(found, place, reply.failure)
                 continue
-            self.deadline.note_answer(node, took)
+            self.deadline.note_answer(members[place].site, took)
             parts = None
             try:
                 if "withdrew" in reply.fields:
@@ -329,9 +319,11 @@ class AnswerCollector:
                 found.seconds[place] = took
         for node in sorted(asked.asking.asked - heard):
             if node in asked.asking.silent:
-                self._note_failure(found, node, asked.place_of[node], NO_ANSWER, asked.seconds)
+                self._note_failure(found, asked.place_of[node], NO_ANSWER)
             else:
                 found.outcomes[asked.place_of[node]] = LEFT_OUT
+        if asked.asking.asked:
+            self.deadline.note_round(len(heard))
         if asked.asking.lasts and self.late is not None:
             self.late.owed.take_over(asked.asking, asked.open)
         return found
@@ -346,12 +338,20 @@ class AnswerCollector:
             found.left[place] = meeting.farewells[identity]
             raise AnswerRefused(LEFT)
 
-    def _note_failure(
-        self, found: RoundAnswers, node: Node, place: int, why: str, seconds: float
-    ) -> None:
+    def _note_failure(self, found: RoundAnswers, place: int, why: str) -> None:
         found.refuse(place, self.commit.members[place].site, why)
-        if why in (NO_ANSWER, TOO_LATE):
-            self.deadline.note_late(node, seconds)
+        if why in (NO_ANSWER, TOO_LATE) and self.late is None:
+            self.deadline.note_given_up(self.commit.members[place].site)
+
+    def _decided(self) -> Decided:
+        """How long the next round waits."""
+        members = self.commit.members
+        weights = held_by_each(self.commit.record)[1].tolist()
+        owed = {} if self.late is None else self.late.owed.open
+        return self.deadline.decided(
+            {member.site: weight for member, weight in zip(members, weights, strict=True)},
+            {m.site: owed[m.identity].age for m in members if m.identity in owed},
+        )
 
     def _await_somebody(self, identities: list[str], seconds: float) -> None:
         """Look who is connected, until the deadline if it is none of these."""
@@ -362,52 +362,6 @@ class AnswerCollector:
                 break
             time.sleep(min(asking.POLL_SECONDS, left))
             meeting.ask_newcomers(self.link)
-
-    def _question(
-        self,
-        model: NamedArrays | None,
-        common: Mapping[str, Any],
-        fields_of: FieldsOf,
-        number: int,
-        place: int,
-        *,
-        whole: bool = False,
-    ) -> Question:
-        """With the whole commit where the site is not known to have applied it, or says so."""
-        commit, who = self.commit, self.commit.members[place].identity
-        applied = self.federation.meeting.commits.get(who)
-        is_known = not whole and applied is not None and applied.digest == commit.digest
-        questions = self.federation.state.questions
-        questions.note_answered(who, self.federation.meeting.answered.get(who, 0))
-        fields: dict[str, Any] = {
-            "question": questions.of(who, number),
-            "commit": b"" if is_known else commit.record,
-            "digest": commit.digest,
-            **common,
-            **self._witnesses.for_(commit, who, number),
-            **fields_of(place),
-        }
-        if whole or place not in self._coverage:  # it may not have seen this commit yet
-            receipts = self.federation.receipts(who)
-            fields["receipt-recipients"] = [r.recipient for r in receipts]
-            fields["receipt-examples"] = [r.examples for r in receipts]
-            fields["receipt-signatures"] = [r.signature for r in receipts]
-            fields["receipt-path"] = self.federation.path_to_receipts(who)
-        config = {**self.config, "server-round": common["round"]}
-        return Question(fields, model=model, config=config, is_again=whole)
-
-    def _for_kept(self, round_number: int, identity: str, question: OpenQuestion) -> Question:
-        """What a site is asked for that has kept its answer to an open question, perhaps."""
-        common: dict[str, Any] = {
-            "given-up": self.federation.state.given_up,
-            "round": round_number,
-            "task": "kept",
-            "kept-question": question.number,
-            "training": self.training,
-        }
-        place = self.commit.index(identity)
-        number = self.federation.state.questions.fresh()
-        return self._question(None, common, nothing_else, number, place or 0)
 
     def _checked(self, reply: Reply, place: int, round_number: int) -> Mapping[str, Any]:
         """The fields of a reply to this question, from this site, under this commit."""
@@ -420,7 +374,7 @@ class AnswerCollector:
             raise AnswerRefused("wrong round")
         self.newcomers.hear(place, reply.fields)
         who = self.commit.members[place].identity
-        self._witnesses.note(self.commit, who, reply.fields.get("statement"))
+        self._questions.witnesses.note(self.commit, who, reply.fields.get("statement"))
         return reply.fields
 
 

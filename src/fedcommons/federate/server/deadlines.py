@@ -1,25 +1,35 @@
-"""How long a round waits for answers."""
+"""How long a round waits for answers: a fixed time, or the one that gives most for its time."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from fedcommons import checks
-from fedcommons.federate.server.link import Node
+from fedcommons import checks, deadlines
 
 SHORTEST_DEADLINE, LONGEST_DEADLINE = 5.0, 600.0
 FIRST_DEADLINE = 120.0  # of an adaptive one, before anything is known
-LATE_FACTOR = 1.5  # a missed deadline counts as an answer that took so much longer
-MOST_LATE = 3  # deadlines in a row that a site may miss before nobody waits longer for its sake
+
+Site = Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """How long a round waits, in seconds, and in words why."""
+
+    seconds: float
+    why: str = ""
 
 
 class Deadline:
     """A round's limit in seconds: always the same, or adapted to how long answers took.
 
-    An adaptive one is one and a half times what nine of ten answers took in past rounds, and two
-    seconds more. Either is `at_most` so many seconds.
+    An adaptive one is T = argmin T / F(T), with F(T) the share of the weight that comes within T
+    (`fedcommons.deadlines`), in 5 to 600; twice as long after each round in a row in which nobody
+    was in time, since all have become slower. Either is `at_most` so many seconds.
     """
 
     def __init__(
@@ -28,8 +38,8 @@ class Deadline:
         if deadline != "adaptive":
             checks.positive("deadline", deadline)
         self.deadline, self.at_most = deadline, at_most
-        self._answer_seconds: list[tuple[Node, float]] = []
-        self._late: dict[Node, int] = {}  # how many deadlines in a row a node missed
+        self._took: dict[Site, list[float]] = {}
+        self._empty = 0  # rounds in a row in which nobody was in time
 
     def of_evaluation(self) -> Deadline:
         """The limit of evaluations beside these rounds: adaptive, and not above a fixed one.
@@ -42,30 +52,58 @@ class Deadline:
 
     @property
     def seconds(self) -> float:
-        """The limit of the next round."""
-        return self._seconds if self.at_most is None else min(self._seconds, self.at_most)
+        """The limit if all sites count alike and nobody owes anything."""
+        return self.decided({}, {}).seconds
 
-    @property
-    def _seconds(self) -> float:
+    def decided(self, weights: Mapping[Site, float], waited: Mapping[Site, float]) -> Decided:
+        """The limit of the next round.
+
+        Args:
+            weights: what each site counts; 1 for those that are not named.
+            waited: for how long a site has been at work on what it owes.
+        """
         if self.deadline != "adaptive":
-            return float(self.deadline)
-        if not self._answer_seconds:
-            return FIRST_DEADLINE
-        waited_for = [
-            seconds
-            for node, seconds in self._answer_seconds[-100:]
-            if self._late.get(node, 0) <= MOST_LATE
-        ]
-        if not waited_for:
-            return LONGEST_DEADLINE
-        usual = float(np.quantile(waited_for, 0.9))
-        return min(max(1.5 * usual + 2, SHORTEST_DEADLINE), LONGEST_DEADLINE)
+            found = Decided(float(self.deadline))
+        elif not self._took:
+            found = Decided(FIRST_DEADLINE, "nothing is known yet of how long answers take")
+        else:
+            found = self._adapted(weights, waited)
+        if self.at_most is not None and found.seconds > self.at_most:
+            return Decided(self.at_most, "no round may take longer")
+        return found
 
-    def note_answer(self, node: Node, seconds: float) -> None:
-        self._late[node] = 0
-        self._answer_seconds.append((node, seconds))
+    def _adapted(self, weights: Mapping[Site, float], waited: Mapping[Site, float]) -> Decided:
+        sites = [*self._took, *(site for site in waited if site not in self._took)]
+        seconds = np.full((len(sites), deadlines.LAST), np.nan)
+        for row, site in zip(seconds, sites, strict=True):
+            took = self._took.get(site, [])
+            row[: len(took)] = took
+        weight = np.array([weights.get(site, 1.0) for site in sites])
+        if not weight.sum() > 0:
+            weight = np.ones(len(sites))
+        at_work = np.array([waited.get(site, np.nan) for site in sites])
+        best = deadlines.adaptive(seconds, weight, at_work)
+        if not np.isfinite(best.seconds):
+            return Decided(LONGEST_DEADLINE, "no answer has come in time")
+        limit = min(max(best.seconds, SHORTEST_DEADLINE) * 2.0**self._empty, LONGEST_DEADLINE)
+        slow = [str(site) for site, on_time in zip(sites, best.on_time, strict=True) if not on_time]
+        why = f"{best.share:.0%} of the weight comes in {best.seconds:.1f} s, the best for its time"
+        if self._empty:
+            why += f"; longer, since nobody was in time {self._empty} times in a row"
+        elif limit != best.seconds:
+            why += f"; at least {SHORTEST_DEADLINE:g} s, at most {LONGEST_DEADLINE:g}"
+        return Decided(limit, why + (f"; slower: {', '.join(slow)}" if slow else ""))
 
-    def note_late(self, node: Node, seconds: float) -> None:
-        """A node missed a deadline of so many seconds."""
-        self._late[node] = self._late.get(node, 0) + 1
-        self._answer_seconds.append((node, LATE_FACTOR * seconds))
+    def note_answer(self, site: Site, seconds: float) -> None:
+        """An answer took so long, in time or late."""
+        took = self._took.setdefault(site, [])
+        took.append(seconds)
+        del took[: -deadlines.LAST]
+
+    def note_given_up(self, site: Site) -> None:
+        """An answer has not come, and would not count any more."""
+        self.note_answer(site, np.inf)
+
+    def note_round(self, in_time: int) -> None:
+        """So many of those that were asked were in time."""
+        self._empty = 0 if in_time else self._empty + 1

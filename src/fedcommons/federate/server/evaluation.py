@@ -154,7 +154,7 @@ class _Collected:
             if why:
                 self._leave_out(site, why)
         for node in sorted(self._asking.asked & self._asking.silent):
-            self._deadline.note_late(node, self._asking.seconds)
+            self._deadline.note_given_up(node)
             self._leave_out(self._site_of[node], NO_ANSWER)
         self.by_site = dict(sorted(self.by_site.items()))
         return site_metrics.pooled(self.by_site)

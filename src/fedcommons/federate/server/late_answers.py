@@ -17,6 +17,7 @@ from fedcommons.federate.server import withdrawals
 from fedcommons.federate.server.advice import advice
 from fedcommons.federate.server.answer_files import Row
 from fedcommons.federate.server.answer_parts import n_chunks, parts_of
+from fedcommons.federate.server.deadlines import Deadline
 from fedcommons.federate.server.federation import ServerFederation
 from fedcommons.federate.server.link import Link, Node, Reply
 from fedcommons.federate.server.open_question import OpenQuestion
@@ -46,10 +47,7 @@ class _Came:
 
 
 class LateAnswers:
-    """What sites owe, and what came of it in this round and is not used yet.
-
-    With `remember` false nothing is owed: what does not come in time is given up.
-    """
+    """What sites owe, and what came of it in this round and is not used yet."""
 
     def __init__(
         self,
@@ -57,7 +55,9 @@ class LateAnswers:
         link: Link,
         folder: TrainingFolder,
         open_questions: dict[str, OpenQuestion],
+        deadline: Deadline,
     ) -> None:
+        self._deadline = deadline
         self.federation, self.folder = federation, folder
         self.owed = Owed(federation.meeting, link, open_questions)
         self._came: dict[str, _Came] = {}  # by identity
@@ -70,7 +70,10 @@ class LateAnswers:
     def look(self, connected: Collection[Node]) -> bool:
         """Take what came since from these nodes; whether anything did in this round."""
         for identity, question, reply in self.owed.replies(connected):
-            self._came[identity] = self._taken(question, reply)
+            came = self._came[identity] = self._taken(question, reply)
+            place = self.federation.commit.index(identity)
+            if came.row is not None and place is not None:
+                self._deadline.note_answer(self.federation.commit.members[place].site, came.seconds)
         return bool(self._came)
 
     def _taken(self, question: OpenQuestion, reply: Reply) -> _Came:

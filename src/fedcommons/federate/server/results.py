@@ -70,7 +70,21 @@ def write(
                 ("examples", pyarrow.float64()),
                 ("left_out", pyarrow.string()),
             ]
-        )
+        ),
+        "answers": pyarrow.schema(
+            [
+                ("round", pyarrow.int64()),
+                ("site", pyarrow.string()),
+                ("answered", pyarrow.bool_()),
+                ("outcome", pyarrow.string()),
+                *((name, pyarrow.float64()) for name in ("straggler_prob", "clipped")),
+                ("asked", pyarrow.bool_()),
+                *((name, pyarrow.float64()) for name in ("ask_prob", "change", "seconds")),
+                ("asked_in", pyarrow.int64()),
+                ("late_by", pyarrow.float64()),
+                ("late_counts", pyarrow.bool_()),
+            ]
+        ),
     }
     for name, rows in zip(TABLES, tables(history), strict=True):
         sink = io.BytesIO()
@@ -93,7 +107,9 @@ def write(
 
 Rows = list[dict[str, Any]]
 
-OF_A_ROUND = ("round", "seconds", "asked", "answered", "clipped", "sites")  # all else was measured
+OF_A_ROUND = (  # all else was measured
+    *("round", "seconds", "deadline", "why", "asked", "answered", "late", "clipped", "sites"),
+)
 
 
 def tables(history: Sequence[RoundNote]) -> tuple[Rows, Rows, Rows]:
@@ -104,8 +120,11 @@ def tables(history: Sequence[RoundNote]) -> tuple[Rows, Rows, Rows]:
         {
             "round": note.round,
             "seconds": note.seconds,
+            "deadline": note.deadline,
+            "why": note.why,
             "asked": note.n_asked,
             "answered": note.n_answered,
+            "late": sum(site.late_counts for site in note.sites),
             "clipped": sum(site.clipped < 1 for site in note.sites),
             "sites": len(note.sites),
             **{name: metrics.get(name) for name in names},

@@ -12,6 +12,7 @@ from fedcommons.checks import BoolArray
 from fedcommons.federate.protocol.withdrawals import Withdrawn
 from fedcommons.federate.server.advice import advice
 from fedcommons.federate.server.answer_files import Row
+from fedcommons.federate.server.deadlines import Decided
 from fedcommons.federate.server.quarantine import QUARANTINED, Offence
 from fedcommons.federate.server.site_metrics import Numbers, SiteMetrics
 
@@ -56,6 +57,7 @@ class RoundAnswers:
         seconds: how long answers took.
         owing: who was not asked, since it owes an answer to an earlier question.
         late: the answers to earlier questions.
+        decided: how long was waited for answers.
         chunks: how many chunks those have that answer from one of them.
     """
 
@@ -73,6 +75,7 @@ class RoundAnswers:
     seconds: dict[int, float] = field(default_factory=dict)
     owing: set[int] = field(default_factory=set)
     late: dict[int, LateAnswer] = field(default_factory=dict)
+    decided: Decided | None = None
 
     @classmethod
     def nothing(cls, n_sites: int) -> RoundAnswers:
@@ -105,7 +108,9 @@ class RoundAnswers:
         outcomes = ["outdated" if what == "answered" else what for what in self.outcomes]
         for place in self.offenders:
             outcomes[place] = QUARANTINED
-        return RoundAnswers([None] * len(self.rows), outcomes, owing=self.owing)
+        return RoundAnswers(
+            [None] * len(self.rows), outcomes, owing=self.owing, decided=self.decided
+        )
 
     def site_metrics(self, names: Mapping[int, str]) -> SiteMetrics:
         """The metrics of those whose answers count, by the sites' names."""

@@ -58,6 +58,7 @@ class RoundNote:
 
     Attributes:
         seconds: how long it took.
+        deadline: how many seconds it waited for answers at most, and `why` so many.
         commit: the order of the commit that it ended under.
         sites: those that are with the commit.
         metrics: what the app's evaluation at the server says of the model after it.
@@ -72,6 +73,8 @@ class RoundNote:
     metrics: Mapping[str, Any] = field(default_factory=dict)
     training: SiteMetrics = field(default_factory=SiteMetrics)
     evaluation: SiteMetrics = field(default_factory=SiteMetrics)
+    deadline: float | None = None
+    why: str = ""
 
     @property
     def all_metrics(self) -> dict[str, Any]:
@@ -94,6 +97,8 @@ class RoundNote:
         found: dict[str, Any] = {"round": self.round}
         if self.commit is not None:
             found |= {"seconds": self.seconds, "commit": list(self.commit)}
+        if self.deadline is not None:
+            found |= {"deadline": self.deadline, "why": self.why}
         found["sites"] = [asdict(site) for site in self.sites]
         found["metrics"] = dict(self.metrics)
         for name in ("training", "evaluation"):
@@ -110,11 +115,15 @@ class RoundNote:
             None if commit is None else (int(commit[0]), int(commit[1])),
             tuple(SiteNote(**site) for site in content["sites"]),
             dict(content["metrics"]),
-            *(
-                SiteMetrics.from_json(content[name]) if name in content else SiteMetrics()
-                for name in ("training", "evaluation")
-            ),
+            training=_site_metrics(content, "training"),
+            evaluation=_site_metrics(content, "evaluation"),
+            deadline=content.get("deadline"),
+            why=str(content.get("why", "")),
         )
+
+
+def _site_metrics(content: Mapping[str, Any], name: str) -> SiteMetrics:
+    return SiteMetrics.from_json(content[name]) if name in content else SiteMetrics()
 
 
 def initial_note(evaluate: Evaluate | None, model: NamedArrays) -> RoundNote:
@@ -157,12 +166,19 @@ def log_round(note: RoundNote, num_rounds: int) -> None:
         metrics,
         note.n_answered,
         of,
-        "" if note.seconds is None else f" in {note.seconds:.1f} s",
+        _seconds_in_words(note),
         f", not {', '.join(missing)}" if missing else "",
         f", late {', '.join(late)}" if late else "",
         f", clipped {', '.join(clipped)}" if clipped else "",
         " ".join(f"{s.straggler_prob:.2f}" for s in note.sites),
     )
+
+
+def _seconds_in_words(note: RoundNote) -> str:
+    if note.seconds is None:
+        return ""
+    why = f" (deadline {note.deadline:.1f} s: {note.why})" if note.deadline and note.why else ""
+    return f" in {note.seconds:.1f} s{why}"
 
 
 def late_in_words(site: SiteNote) -> str:

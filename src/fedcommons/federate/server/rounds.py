@@ -144,6 +144,8 @@ class Rounds:
             commit.order,
             of_sites(commit, found, choice, step.straggler_prob, step.changes),
             training=replace(step.metrics, pooled=dict(pooled)),
+            deadline=None if found.decided is None else round(found.decided.seconds, 3),
+            why="" if found.decided is None else found.decided.why,
         )
         self.chooser.learn([note])
         return note

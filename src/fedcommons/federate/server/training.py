@@ -22,6 +22,7 @@ from fedcommons.federate.server.federation import ServerFederation
 from fedcommons.federate.server.hooks import Hooks
 from fedcommons.federate.server.late_answers import LateAnswers
 from fedcommons.federate.server.link import Link
+from fedcommons.federate.server.never_on_time import NeverOnTime
 from fedcommons.federate.server.round_notes import Evaluate, RoundNote
 from fedcommons.federate.server.rounds import Rounds
 from fedcommons.federate.server.settings import Settings, remembers_late
@@ -117,7 +118,8 @@ class Training:
             agreement.check(collector, initial)
         state = self._begin(initial, folder, evaluate, saved)
         if self.remembers_late:
-            collector.late = LateAnswers(self.federation, link, folder, state.owed)
+            collector.late = LateAnswers(self.federation, link, folder, state.owed, self.deadline)
+        self._learn_durations(state)
         best = None if self.watch is None else Best(self.folder, self.watch)
         if best is not None:  # it may have died before it was kept
             best.consider(state.history[-1], state.model)
@@ -151,6 +153,7 @@ class Training:
         """Round after round up to `num_rounds`; an error if nobody answers for many of them."""
         silent, most_silent = 0, min(MOST_SILENT_ROUNDS, num_rounds - state.round)
         absences = code_choice.rehearsed_absences(self.settings, self.commit, num_rounds)
+        slow = NeverOnTime(self.remembers_late)
         for t in range(state.round, num_rounds):
             if around.is_final(state):
                 break
@@ -165,6 +168,7 @@ class Training:
             if around.best is not None:
                 around.best.consider(note, state.model)
             round_notes.log_round(note, num_rounds)
+            slow.warn(state.history)
             if around.on_round:
                 around.on_round(note)
             counts = rounds.was_alone or self.settings.ask is None
@@ -206,6 +210,13 @@ class Training:
         logger.info("going on after round %d", state.round)
         state.come_to(self.commit, disk)  # it may have changed in between
         return state
+
+    def _learn_durations(self, state: TrainingState) -> None:
+        """How long answers took in earlier runs of this training, for a deadline that adapts."""
+        for note in state.history:
+            for site in note.sites:
+                if site.seconds is not None:
+                    self.deadline.note_answer(site.site, site.seconds)
 
     def _save(self, state: TrainingState, folder: TrainingFolder) -> None:
         state.save(folder, self.commit, self.settings, self._about())

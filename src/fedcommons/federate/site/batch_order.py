@@ -13,9 +13,25 @@ from typing import Any
 
 import numpy as np
 
+from fedcommons.checks import IntArray
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.site.participant import Participant
 from fedcommons.streams import stream
+
+
+def chunk_order(site: Participant, held: str, n_own: int, n_examples: int) -> IntArray:
+    """(examples,) the order in which what a site holds is cut into chunks, its own first.
+
+    It is another one for other examples or shares, by the key `held`, and nothing that the server
+    may choose beside that changes it. Were chunks cut in the order of rows, what is withdrawn would
+    move all rows behind it, and differences of chunks before and after would show single ones.
+    """
+    if site.is_simulated:
+        return np.arange(n_examples)
+    whole = hashlib.blake2b(f"chunks {held}".encode(), key=site.store.keyring.batch_secret)
+    rng = np.random.default_rng(np.frombuffer(whole.digest(), np.uint32).tolist())
+    received = n_own + rng.permutation(n_examples - n_own)
+    return np.concatenate([rng.permutation(n_own), received])
 
 
 def batch_order(

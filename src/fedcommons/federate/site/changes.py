@@ -5,8 +5,8 @@ writes commits could choose these: a quarantine, weights, or that somebody left.
 examples in groups, those whose shares have always changed alike in the commits that it answered
 under. No combination of its answers, at whatever model, tells examples of a group apart. A change
 that would divide a group so that a part has fewer examples than `min-change` is not answered unless
-the site's operator approves it. What owners sign, withdrawals and farewells, divides groups too,
-and is followed at once.
+the site's operator approves it, nor is one after `MOST_CHANGES`. What owners sign, withdrawals and
+farewells, divides groups too, and is followed at once.
 
 Each exchange begins anew; those after the first need the operator's word anyway.
 """
@@ -19,7 +19,7 @@ import numpy as np
 
 from fedcommons.checks import BoolArray, FloatArray, IntArray
 from fedcommons.federate.protocol.commits import Commit
-from fedcommons.federate.protocol.refusals import ChangeTooSmall
+from fedcommons.federate.protocol.refusals import ChangeRefused
 from fedcommons.federate.protocol.withdrawals import is_owners_word
 from fedcommons.federate.site.database import Database
 from fedcommons.federate.site.decoded import decoded_commit
@@ -27,7 +27,8 @@ from fedcommons.federate.site.holdings import holdings_of
 from fedcommons.federate.site.ledger import Ledger
 from fedcommons.federate.site.policy import Policy
 
-UNDER, APPROVED = "answered under", "approved change"  # names in the store
+UNDER, APPROVED, COUNT = "answered under", "approved change", "changes"  # names in the store
+MOST_CHANGES = 10  # in an exchange: more vectors of shares would tell more, however large the parts
 OWNERS = 2**32  # above all share numbers
 LARGEST = 2**62
 
@@ -119,15 +120,23 @@ class Changes:
             return
         with self._database.writing("store.changes"):
             now, share = Groups.of(commit, me, own)
+            count = 0
             if (known := self._last(commit)) is not None:
                 last, before = known
-                signed = _as_owners_signed(last, commit)
+                signed, share_before = Groups.of(_as_owners_signed(last, commit), me, own)
                 before = before.without(_taken_back(commit, before.key))
-                before = before.changed_by(*Groups.of(signed, me, own))
+                before = before.changed_by(signed, share_before)
+                is_same = np.array_equal(signed.key, now.key) and np.array_equal(
+                    share_before, share
+                )
+                count = int(self._database.get(COUNT) or b"0") + (not is_same)
                 now = before.changed_by(now, share)
-                self._allow(policy, commit, before.smallest_part(now))
+                smallest = before.smallest_part(now)
+                if smallest < policy.min_change or (count > MOST_CHANGES and not is_same):
+                    self._need_approval(policy, commit, smallest)
             self._database.put("answered", 1, commit.record, now.pack())
             self._database.set(UNDER, commit.digest)
+            self._database.set(COUNT, str(count).encode())
 
     def _last(self, commit: Commit) -> tuple[Commit, Groups] | None:
         """The last commit of this exchange that the site answered under, and the groups then."""
@@ -136,16 +145,24 @@ class Changes:
                 return last, Groups.unpack(packed)
         return None
 
-    def _allow(self, policy: Policy, commit: Commit, smallest: int) -> None:
-        if smallest >= policy.min_change:
-            return
-        if self._database.get(APPROVED) != b"1":
-            raise ChangeTooSmall(
-                f"commit {commit.order} would set {smallest} examples apart, for which no owner "
-                f"signed; min-change is {policy.min_change}: to answer under it needs `fedcommons "
-                "federate approve --change`"
+    def _need_approval(self, policy: Policy, commit: Commit, smallest: int) -> None:
+        if not self.approved:
+            what = (
+                f"would set {smallest} examples apart, for which no owner signed; min-change is "
+                f"{policy.min_change}"
+                if smallest < policy.min_change
+                else f"is one more than {MOST_CHANGES} changes for which no owner signed"
+            )
+            raise ChangeRefused(
+                f"commit {commit.order} {what}: to answer under it needs `fedcommons federate "
+                "approve --change`"
             )
         self._database.set(APPROVED, b"")
+
+    @property
+    def approved(self) -> bool:
+        """Whether the operator lets the next change be."""
+        return self._database.get(APPROVED) == b"1"
 
     def approve(self) -> None:
         """The operator lets the next change be, however few examples it is about."""

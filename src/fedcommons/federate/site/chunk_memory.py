@@ -1,9 +1,10 @@
 """What a site remembers of its chunks: the part of its data that fits into a question's time.
 
-What it holds is cut into 1, 2, 4, ... chunks, example k into chunk k mod C: twice as many chunks
-are halves of these. So no difference of answers is about less than a chunk of the finest cut,
-however often a server has it cut anew by the time that it leaves. Each chunk's last gradient r is
-a file; their sum is h, what the site answered for all that it holds.
+What it holds is cut into 1, 2, 4, ... chunks: example k of an order that nobody else knows into
+chunk k mod C, so that twice as many chunks are halves of these. So no difference of answers is
+about less than a chunk of the finest cut, however often a server has it cut anew by the time that
+it leaves. With other examples, or shares, the order is another one (`batch_order`). Each chunk's
+last gradient r is a file; their sum is h, what the site answered for all that it holds.
 """
 
 from __future__ import annotations
@@ -62,8 +63,10 @@ class ChunkMemory:
         n_examples: int,
         n_params: int,
         dtype: np.dtype[Any],
+        order: IntArray | None = None,
     ) -> None:
-        """`held` is `key_of` what the site holds."""
+        """`held` is `key_of` what the site holds; it is cut in this `order` of it, or as it is."""
+        self.order = np.arange(n_examples) if order is None else order
         self.folder, self.n_examples, self.n_params, self.dtype = (
             *(store / FOLDER, n_examples, n_params),
             np.dtype(dtype),
@@ -77,7 +80,7 @@ class ChunkMemory:
 
     def places(self, chunk: int) -> IntArray:
         """Which of the examples that the site holds are in a chunk."""
-        return np.arange(chunk, self.n_examples, self.notes.number)
+        return self.order[chunk :: self.notes.number]
 
     def cut(self, seconds: float, n_own: int, least: int) -> None:
         """Have as many chunks as it takes for one to fit into so much time.

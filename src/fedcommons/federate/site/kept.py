@@ -54,16 +54,24 @@ class KeptAnswer:
         self, training: str, question: int
     ) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]] | None:
         """What was kept with the answer to a question, and the answer; None if it is not here."""
-        rows = self._database.run("SELECT * FROM kept ORDER BY part")
+        rows = self._rows()
         if not rows or rows[0][1:3] != (training, question):
             return None
+        about = {name: _read(value) for name, value in json.loads(rows[0][3]).items()}
+        content = io.BytesIO(b"".join(row[4] for row in rows))
+        return about, unpack_npz(content, "kept", None, StoreError)
+
+    def check(self) -> None:
+        """Raise if what is kept is damaged."""
+        self._rows()
+
+    def _rows(self) -> list[tuple[Any, ...]]:
+        rows = self._database.run("SELECT * FROM kept ORDER BY part")
         if [row[0] for row in rows] != list(range(len(rows))) or any(
             row[-1] != row_digest("kept", *row[:-1]) for row in rows
         ):
             raise StoreError(f"store {self._database.folder} is damaged: table kept")
-        about = {name: _read(value) for name, value in json.loads(rows[0][3]).items()}
-        content = io.BytesIO(b"".join(row[4] for row in rows))
-        return about, unpack_npz(content, "kept", None, StoreError)
+        return rows
 
     def drop(self, training: str) -> None:
         """The server has what was answered in this training."""

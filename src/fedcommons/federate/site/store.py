@@ -79,6 +79,7 @@ class Store:
         for table in SEALED:
             self.database.rows(table)
         self.received.check()
+        self.kept.check()
         for _ in self.ledger.entries():
             pass
 

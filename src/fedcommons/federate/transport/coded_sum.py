@@ -68,9 +68,9 @@ class CodedSum(Strategy):
         """`settings` are those of `Settings` and of `Method`.
 
         Args:
-            deadline: a round's limit in seconds. An adaptive one is one and a half times what nine
-                of ten answers took in past rounds, and two seconds more; who misses it counts as
-                if it had taken half as long again.
+            deadline: a round's limit in seconds. An adaptive one is the T for which T/F(T) is
+                least, F(T) the share of the weight that came within T in the last 20 answers of
+                each site.
             evaluate_every: sites evaluate after every so many rounds, and after the last.
             fraction_evaluate: of the sites that answered, this part is asked to.
             watch: the metric, by its name in rounds.parquet (such as sites_accuracy), by which the

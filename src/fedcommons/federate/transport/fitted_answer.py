@@ -19,6 +19,7 @@ from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays
 from fedcommons.federate.protocol.refusals import FitsRefused
 from fedcommons.federate.site import chunk_memory, questions
+from fedcommons.federate.site.batch_order import chunk_order
 from fedcommons.federate.site.chunk_memory import ChunkMemory
 from fedcommons.federate.site.site import Site
 from fedcommons.federate.transport import coded_answer
@@ -58,6 +59,7 @@ def answer(
     memory = ChunkMemory(
         *(site.store.folder, str(request["training"]), key),
         *(len(examples), schema.n_params, schema.precision),
+        chunk_order(site, key, n_own, len(examples)),
     )
     memory.cut(seconds, n_own, least)
     if int(request["round"]) == 0:

@@ -1,0 +1,514 @@
+// The decision page. It follows page.js, whose elements, scales and charts it uses.
+//
+// `outcome` is what fedcommons.plan.outcome computes, step by step; a test compares the two.
+
+const D = JSON.parse(document.getElementById("decision").textContent);
+const N = D.names.length;
+const L = D.norm2.length;
+const sum = (values) => values.reduce((a, b) => a + b, 0);
+const clip01 = (value) => Math.max(0, Math.min(1, value));
+const NEVER = 1 - 1e-9;
+
+// Theory
+
+/** E|sum_j w_j g_j|^2 from sums over classes of E w, (E w)^2 and E w^2. */
+function square(weights, squares, own) {
+  let total = 0;
+  for (let a = 0; a < L; a++) {
+    for (let b = 0; b < L; b++) total += weights[a] * D.products[a][b] * weights[b];
+    total += own[a] * D.norm2[a] - squares[a] * D.products[a][a];
+  }
+  return total;
+}
+
+const perClass = (f) => Array.from({ length: L }, (_, l) => f(l));
+const rounding = (offer) => { const f = offer - Math.floor(offer); return f * (1 - f); };
+
+/** E|f_i|^2 of each site's answer under the equal split. */
+function answers(counts, offered, d) {
+  const own = 1 / (d + 1);
+  const theirs = d ? own : 0;
+  const q = d ? d / (N - 1) : 0;
+  const all = perClass((l) => sum(offered.map((row) => row[l])));
+  const whole = perClass((l) => sum(offered.map((row) => row[l] - rounding(row[l]))));
+  return counts.map((count, i) => {
+    const offer = offered[i];
+    const others = (l) => all[l] - offer[l];
+    const weights = perClass((l) => count[l] - offer[l] + own * offer[l] + q * theirs * others(l));
+    const squares = perClass((l) => count[l] - offer[l] + own ** 2 * offer[l]
+      - (1 - own) ** 2 * rounding(offer[l])
+      + (q * theirs) ** 2 * (whole[l] - (offer[l] - rounding(offer[l]))));
+    const each = perClass((l) => count[l] - offer[l] + own ** 2 * offer[l]
+      + q * theirs ** 2 * others(l));
+    return square(weights, squares, each);
+  });
+}
+
+/** How much of the error of its own part goes away while a site is absent. */
+function gains(counts, offered, d, p) {
+  if (!d) return counts.map(() => 0);
+  const [q, kept] = [d / (N - 1), 1 / (d + 1)];
+  const r = p.map((value) => { const at = Math.min(value, NEVER); return at / (1 - at); });
+  const risk = sum(r);
+  return counts.map((count, i) => {
+    const alone = square(count, count, count);
+    if (!(alone > 0)) return 0;
+    const offer = offered[i];
+    const lost = perClass((l) => count[l] - (1 - kept) * offer[l]);
+    const squares = perClass((l) => count[l] - (1 - kept ** 2) * offer[l]);
+    const missing = square(lost,
+      perClass((l) => squares[l] - (1 - kept) ** 2 * rounding(offer[l])), squares);
+    const ofOne = square(perClass((l) => kept * q * offer[l]),
+      perClass((l) => (kept * q) ** 2 * (offer[l] - rounding(offer[l]))),
+      perClass((l) => kept ** 2 * q * offer[l]));
+    return 1 - (missing + (risk - r[i]) * ofOne) / alone;
+  });
+}
+
+/** Theorem 1 for one class, with offers that are rounded at random; null without examples. */
+function distance(count, offer, d) {
+  const q = d && N > 1 ? d / (N - 1) : 0;
+  const down = offer.map((value) => Math.floor(value + 1e-9));
+  const chance = new Float64Array(N + 1);
+  const added = new Float64Array(N + 1);
+  chance[0] = 1;
+  for (let i = 0; i < N; i++) {
+    const up = Math.max(offer[i] - down[i], 0);
+    const more = q ** 2 * (2 * down[i] + 1) - 2 * q * count[i];
+    for (let k = N; k > 0; k--) {
+      added[k] = (1 - up) * added[k] + up * (added[k - 1] + more * chance[k - 1]);
+      chance[k] = (1 - up) * chance[k] + up * chance[k - 1];
+    }
+    added[0] *= 1 - up;
+    chance[0] *= 1 - up;
+  }
+  const K = sum(count);
+  if (!K) return null;
+  const apart = sum(count.map((value, i) => (value - q * down[i]) ** 2));
+  let total = 0;
+  for (let k = 0; k <= N; k++) {
+    const n = sum(down) + k;
+    const squares = apart + 2 * q * n * (K - q * n) + N * (q * n) ** 2;
+    total += (chance[k] * (squares + d * n * (1 - q)) + added[k]) / (K + d * n) ** 2;
+  }
+  return total - 1 / N;
+}
+
+/** Rounds until the target at this noise. */
+function roundsAt(noise) {
+  const { noise: x, rounds: y } = D.course;
+  const last = x.length - 1;
+  if (noise <= x[0] || !last) return y[0];
+  if (noise >= x[last]) {
+    return y[last] + (noise - x[last]) * (y[last] - y[last - 1]) / (x[last] - x[last - 1]);
+  }
+  const k = x.findIndex((value) => value > noise);
+  return y[k - 1] + (noise - x[k - 1]) * (y[k] - y[k - 1]) / (x[k] - x[k - 1]);
+}
+
+// Time
+
+/** How likely a site answers within so long, by the quantiles of its seconds. */
+function onTime(quantiles, seconds) {
+  const { chances } = D.timing;
+  const last = chances.length - 1;
+  if (seconds < quantiles[0]) return 0;
+  if (seconds >= quantiles[last]) return chances[last];
+  let [low, high] = [0, last];
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (quantiles[middle] <= seconds) low = middle; else high = middle;
+  }
+  const width = quantiles[high] - quantiles[low];
+  const part = width > 0 ? (seconds - quantiles[low]) / width : 1;
+  return chances[low] + part * (chances[high] - chances[low]);
+}
+
+const filled = (i, load) => {
+  const room = D.timing.most[i] - D.timing.own[i];
+  return room > 0 ? (load - D.timing.own[i]) / room : 0;
+};
+const jobQuantiles = (load) => load.map((value, i) => {
+  const at = filled(i, value);
+  return D.timing.first[i].map((x, u) => x + (D.timing.last[i][u] - x) * at);
+});
+const meanSeconds = (i, load) =>
+  D.timing.mean[0][i] + (D.timing.mean[1][i] - D.timing.mean[0][i]) * filled(i, load);
+
+function roundSeconds(jobs, deadline) {
+  const { away, steps } = D.timing;
+  const begin = Math.min(greatest(jobs.map((job, i) => (away[i] === 0 ? job[0] : 0))), deadline);
+  let total = 0;
+  for (let k = 0; k <= steps; k++) {
+    const t = begin + (deadline - begin) * k / steps;
+    let closed = 1;
+    for (let i = 0; i < N && closed; i++) {
+      closed *= away[i] + (1 - away[i]) * (1 - D.missing[i]) * onTime(jobs[i], t);
+    }
+    total += k === 0 || k === steps ? closed / 2 : closed;
+  }
+  return deadline - (deadline - begin) * total / steps;
+}
+
+// Outcomes
+
+const ownOf = D.names.map((_, i) => sum(D.counts.map((draw) => sum(draw[i]))) / D.counts.length);
+
+/** What each site shares, and what follows from that alone. */
+function sharing(parts, d) {
+  const offered = D.counts.map((draw) => draw.map((row, i) =>
+    row.map((count, l) => parts[i] * D.most[i][l] * count)));
+  const draws = D.counts.length;
+  const each = D.names.map((_, i) => sum(offered.map((draw) => sum(draw[i]))) / draws);
+  const shared = sum(each);
+  const received = each.map((mine) => (d ? d / (N - 1) * (shared - mine) : 0));
+  const found = D.counts.map((draw, k) => answers(draw, offered[k], d));
+  return {
+    parts, copies: d, offered, received, sent: each.map((mine) => d * mine), shared,
+    answers: D.names.map((_, i) => sum(found.map((draw) => draw[i])) / draws),
+    jobs: D.timing ? jobQuantiles(received.map((more, i) => ownOf[i] + more)) : null,
+  };
+}
+
+function evenness({ offered, copies }) {
+  const found = D.counts.flatMap((draw, k) => perClass((l) =>
+    distance(draw.map((row) => row[l]), offered[k].map((row) => row[l]), copies)));
+  const known = found.filter(present);
+  return sum(known) / known.length;
+}
+
+/** Noise, rounds, seconds and hours at a deadline: what curves need. */
+function course(share, deadline) {
+  const p = D.missing.map((missing, i) => (D.timing
+    ? 1 - (1 - missing) * (1 - D.timing.away[i]) * onTime(share.jobs[i], deadline) : missing));
+  const heard = p.every((value) => value <= NEVER);
+  const variance = heard ? sum(p.map((value, i) => value / (1 - value) * share.answers[i])) : Infinity;
+  const noise = D.gradient ? variance / D.gradient : 0;
+  const rounds = heard ? roundsAt(noise) : Infinity;
+  const seconds = D.timing ? roundSeconds(share.jobs, deadline) : null;
+  const moved = sum(share.sent);
+  return {
+    p, noise, rounds, seconds, moved, deadline,
+    variance: D.alone ? variance / D.alone : 1,
+    hours: D.timing ? rounds * seconds / 3600 : null,
+    compute: moved / D.examples,
+    cost: moved * (D.prices.record + D.prices.compute * D.prices.rounds),
+  };
+}
+
+function outcome(parts, d, deadline) {
+  const share = sharing(parts, d);
+  const found = course(share, deadline);
+  const gain = D.counts.map((draw, k) => gains(draw, share.offered[k], d, found.p));
+  return {
+    ...found,
+    heterogeneity: evenness(share),
+    sent: share.sent,
+    received: share.received,
+    extraLoad: share.received.map((more, i) => more / Math.max(ownOf[i], 1)),
+    extraSeconds: D.timing ? share.received.map((more, i) =>
+      meanSeconds(i, ownOf[i] + more) - meanSeconds(i, ownOf[i])) : null,
+    gain: D.names.map((_, i) => sum(gain.map((draw) => draw[i])) / gain.length),
+  };
+}
+globalThis.outcome = outcome; // for the test
+
+/** The deadline with the fewest hours, of a grid. */
+function bestDeadline(share) {
+  let best = null;
+  for (const T of D.timing.deadlines) {
+    const found = course(share, T);
+    if (best === null || found.hours < best.hours) best = found;
+  }
+  return best.deadline;
+}
+
+// What is chosen
+
+const longest = D.timing ? D.timing.deadlines.at(-1) : null;
+const state = {
+  parts: D.names.map(() => D.start.part), copies: D.start.copies,
+  deadline: D.start.deadline, best: Boolean(D.timing),
+  shown: D.timing ? "hours" : "variance", along: "part",
+};
+
+// Words
+
+function duration(seconds) {
+  if (!Number.isFinite(seconds)) return "never";
+  for (const [unit, size] of [["days", 86400], ["h", 3600], ["min", 60]]) {
+    if (seconds >= 2 * size) return `${(seconds / size).toPrecision(3)} ${unit}`;
+  }
+  return `${Number(seconds.toPrecision(3))} s`;
+}
+const percent = (value) => {
+  if (!Number.isFinite(value)) return "–";
+  const text = (100 * value).toFixed(Math.abs(value) < 0.1 && value !== 0 ? 1 : 0);
+  return `${text.replace("-", "−")} %`;
+};
+const count = (value) => Math.round(value).toLocaleString("en");
+const signed = (value) => (value >= 0 ? `+${percent(value)}` : percent(value));
+
+const MEASURES = [
+  { name: "hours", title: "Time to the target", text: (o) => duration(3600 * o.hours), unit: "hours", timed: true },
+  { name: "seconds", title: "A round takes", text: (o) => duration(o.seconds), unit: "seconds", timed: true },
+  { name: "rounds", title: "Rounds to the target", text: (o) => (Number.isFinite(o.rounds) ? count(o.rounds) : "never") },
+  { name: "variance", title: "Noise of the first round", text: (o) => percent(o.variance), unit: `relative to no sharing${D.timing ? ", nobody late" : ""}` },
+  { name: "heterogeneity", title: "Unevenness of the labels", text: (o) => o.heterogeneity.toFixed(3) },
+  { name: "moved", title: "Records moved", text: (o) => count(o.moved) },
+  { name: "compute", title: "More computing", text: (o) => signed(o.compute) },
+  { name: "cost", title: "Cost", text: (o) => count(o.cost) },
+].filter(({ timed }) => D.timing || !timed);
+
+// Tiles
+
+const alone = (() => {
+  const share = sharing(D.names.map(() => 0), 0);
+  return outcome(share.parts, 0, D.timing ? bestDeadline(share) : null);
+})();
+
+const tiles = document.getElementById("tiles");
+const tileOf = new Map(MEASURES.map((measure) => {
+  const [value, beside] = [html("b"), html("span", { class: "small" })];
+  tiles.append(html("div", { class: "tile", "data-measure": measure.name },
+    html("span", {}, measure.title), value, beside));
+  return [measure.name, { value, beside }];
+}));
+
+function showTiles(now) {
+  for (const measure of MEASURES) {
+    const { value, beside } = tileOf.get(measure.name);
+    value.textContent = measure.text(now);
+    beside.textContent = `${measure.text(alone)} without sharing`;
+  }
+}
+
+// Sliders
+
+function slider(label, { min, max, step, value, text, change }) {
+  const shown = html("output");
+  const input = html("input", { type: "range", min, max, step, "aria-label": label,
+    oninput: () => { change(Number(input.value)); redraw(); } });
+  input.value = value;
+  const set = (now) => { input.value = now; shown.textContent = text(now); };
+  set(value);
+  return { node: html("label", { class: "slider" }, html("span", {}, label), input, shown), set, input };
+}
+
+const sharePart = slider("every site shares", { min: 0, max: 1, step: 0.01, value: D.start.part,
+  text: (v) => `${percent(v)} of what it may`, change: (v) => { state.parts = state.parts.map(() => v); } });
+const copies = slider("copies of each record, d", { min: 0, max: D.mostCopies, step: 1,
+  value: D.start.copies, text: String, change: (v) => { state.copies = v; } });
+// The slider of deadlines is logarithmic, from 0 to 1.
+const [shortest] = D.timing ? D.timing.deadlines : [1];
+const toDeadline = (v) => shortest * (longest / shortest) ** v;
+const fromDeadline = (T) => clip01(Math.log(T / shortest) / Math.log(longest / shortest));
+const deadline = D.timing && slider("deadline of a round", { min: 0, max: 1, step: 0.005,
+  value: fromDeadline(D.start.deadline), text: (v) => duration(toDeadline(v)),
+  change: (v) => { state.deadline = toDeadline(v); state.best = false; keepBest.checked = false; } });
+const keepBest = html("input", { type: "checkbox",
+  onchange: () => { state.best = keepBest.checked; redraw(); } });
+keepBest.checked = true;
+document.getElementById("sliders").append(sharePart.node, copies.node,
+  ...(deadline ? [deadline.node, html("label", { class: "check" }, keepBest, "always the best deadline")] : []),
+  html("button", { type: "button", onclick: () => {
+    Object.assign(state, { parts: D.names.map(() => D.start.part), copies: D.start.copies, best: true });
+    keepBest.checked = true;
+    redraw();
+  } }, "Back to the recommendation"));
+
+// Site by site
+
+const body = document.querySelector("#sites tbody");
+const rowOf = D.names.map((name, i) => {
+  const part = slider(name, { min: 0, max: 1, step: 0.01, value: D.start.part,
+    text: percent, change: (v) => { state.parts[i] = v; } });
+  part.input.disabled = !D.most[i].some((c) => c > 0);
+  const cell = (heading) => html("td", { "data-head": heading });
+  const cells = Object.fromEntries(D.siteHeads.map(([key, heading]) => [key, cell(heading)]));
+  body.append(html("tr", {}, html("th", { scope: "row" }, name),
+    html("td", { "data-head": "shares" }, part.node), ...Object.values(cells)));
+  return { part, cells };
+});
+
+/** What would become of the whole if one site alone kept its records, relative. */
+function ifItKept(i, now) {
+  const share = sharing(state.parts.map((part, k) => (k === i ? 0 : part)), state.copies);
+  const found = course(share, now.deadline);
+  return D.timing ? found.hours / now.hours - 1 : found.noise / now.noise - 1;
+}
+
+function verdict(i, now) {
+  if (!(now.sent[i] > 0)) return ["shares nothing", ""];
+  if (now.gain[i] <= 0) return ["would gain more by not sharing: those who hold its records are missing too often", "bad"];
+  const change = ifItKept(i, now);
+  const what = D.timing ? "training takes" : "the noise is";
+  if (!Number.isFinite(change)) return ["gains", "good"];
+  const beside = `if it alone kept its records, ${what} ${signed(change)}`;
+  return change < -0.005 && D.timing
+    ? [`its part gains, the whole would be sooner without: ${beside}`, "open"]
+    : [`gains by sharing; ${beside}`, "good"];
+}
+
+function showSites(now) {
+  rowOf.forEach(({ part, cells }, i) => {
+    part.set(state.parts[i]);
+    const each = now.sent[i] / Math.max(1, N - 1);
+    cells.sends.textContent = now.sent[i] > 0
+      ? `${count(now.sent[i])}: about ${each < 10 ? each.toPrecision(2) : count(each)} to each of the other ${N - 1}` : "0";
+    cells.receives.textContent = count(now.received[i]);
+    cells.longer.textContent = D.timing
+      ? `+${duration(now.extraSeconds[i])} (${signed(now.extraLoad[i])} work)` : signed(now.extraLoad[i]);
+    cells.misses.textContent = percent(now.p[i]);
+    cells.gains.textContent = percent(now.gain[i]);
+    const [words, style] = verdict(i, now);
+    cells.verdict.replaceChildren(html("span", { class: `verdict ${style}` }, words));
+  });
+}
+
+// Curves
+
+const ALONG = [
+  { name: "part", title: "what every site shares", xLabel: "part of what may be shared", text: (x) => percent(x) },
+  { name: "copies", title: "copies", xLabel: "copies of each record, d", text: (x) => `d = ${x}` },
+  { name: "deadline", title: "deadline", xLabel: "deadline of a round in seconds", text: duration },
+].filter(({ name }) => D.timing || name !== "deadline");
+const curve = (measure) => (measure === "heterogeneity"
+  ? (share) => ({ heterogeneity: evenness(share) }) : course);
+const charts = new Map(ALONG.map(({ name, xLabel, text }) => [name,
+  lineChart({ shared: { hidden: new Set(), redraw: () => showCurves() }, xLabel, cursorText: text,
+    xLog: name === "deadline", integer: name === "copies" })]));
+
+/** What a measure is along one of the sliders, the others staying where they are. */
+function along(name, measure) {
+  const at = curve(measure);
+  const value = (share, T) => at(share, T)[measure];
+  const d = state.copies || 1; // where nothing is shared, curves begin there
+  const parts = state.parts.some((part) => part) ? state.parts : D.names.map(() => 1);
+  const deadlineOf = (share) => (D.timing ? (state.best ? bestDeadline(share) : state.deadline) : null);
+  if (name === "deadline") {
+    const share = sharing(state.parts, state.copies);
+    return D.timing.deadlines.map((T) => [T, value(share, T)]);
+  }
+  if (name === "copies") {
+    return Array.from({ length: D.mostCopies + 1 }, (_, d) => {
+      const share = sharing(parts, d);
+      return [d, value(share, deadlineOf(share))];
+    });
+  }
+  return Array.from({ length: 11 }, (_, k) => {
+    const share = sharing(D.names.map(() => k / 10), d);
+    return [k / 10, value(share, deadlineOf(share))];
+  });
+}
+
+function showCurves() {
+  const measure = MEASURES.find(({ name }) => name === state.shown);
+  for (const { name, title } of ALONG) {
+    const points = along(name, state.shown);
+    const finite = points.map(([, y]) => (Number.isFinite(y) ? y : null));
+    const series = { label: measure.title, color: color(0), xs: points.map(([x]) => x),
+      mean: finite, half: finite.map(() => null) };
+    const unit = measure.unit ? ` (${measure.unit})` : "";
+    const where = name === "part" ? `, d = ${state.copies || 1}` : "";
+    charts.get(name).show(`${measure.title}${unit}, by ${title}${where}`, [series],
+      valueScale([{ mean: [...finite, 0], half: [...finite, 0].map(() => null) }]));
+  }
+}
+const chosen = html("div");
+document.getElementById("curves").append(chosen,
+  html("div", { class: "charts" }, ...[...charts.values()].map(({ node }) => node)));
+chosen.append(controls(choice("what", MEASURES.map(({ name }) => name), state, "shown", showCurves,
+  (name) => MEASURES.find((m) => m.name === name).title)));
+
+// The front: what nothing beats in both cost and noise (or hours)
+
+const around = (x, y, width, height) =>
+  ({ left: x - width / 2, right: x + width / 2, top: y - height / 2, bottom: y + height / 2 });
+const overlap = (a, b) =>
+  a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+
+/** A box for a label near a point, clear of all that is taken: the nearest, first above. */
+function freePlace([x, y], width, taken, { left, right, top, bottom }) {
+  for (let far = 16; far < 400; far += 6) {
+    for (const turn of [-0.3, -0.15, -0.5, 0, 0.15, -0.7, 0.3, 0.5, 0.7, 1]) {
+      const angle = turn * Math.PI;
+      const box = around(x + (far + width / 2) * Math.cos(angle), y + far * Math.sin(angle), width, 18);
+      const inside = box.left >= left && box.right <= right && box.top >= top && box.bottom <= bottom;
+      if (inside && !taken.some((other) => overlap(box, other))) return box;
+    }
+  }
+  return around(x, y, width, 18);
+}
+
+function drawFront() {
+  const place = document.getElementById("front");
+  const measure = D.timing ? "hours" : "variance";
+  const points = D.options.filter((o) => present(o[measure]));
+  const front = points.filter((o) => o.best).sort((a, b) => a.cost - b.cost);
+  const width = place.clientWidth;
+  if (!width) return;
+  const wide = width >= 620;
+  const labelOf = (o) => `c = ${Number(o.proportion.toPrecision(3))}, d = ${o.copies}`;
+  const height = wide ? 420 : 300;
+  const [left, top, bottom] = [56, 12, height - 44];
+  const right = width - 14;
+  const x = linearScale(0, greatest(points.map((o) => o.cost)) || 1, Math.max(3, (right - left) / 90));
+  const y = linearScale(0, greatest(points.map((o) => o[measure])) || 1, 5);
+  const px = (value) => left + x.place(value) * (right - left);
+  const py = (value) => bottom - y.place(value) * (bottom - top);
+  const words = D.timing ? "hours to the target" : "noise relative to no sharing";
+  const picture = svg("svg", { height, role: "img",
+    "aria-label": `Cost against ${words}; the options that nothing beats: ${front.map(labelOf).join("; ")}` });
+  picture.append(axes({ left, right, bottom, height, x, y, px, py }, `cost of sharing; upwards: ${words}`));
+  picture.append(svg("path", { class: "line", "--c": color(0),
+    d: path(front.map((o) => [px(o.cost), py(o[measure])])) }));
+  for (const o of points) {
+    picture.append(svg("circle", { class: o.best ? "dot" : "dot faded", "--c": color(0),
+      cx: px(o.cost), cy: py(o[measure]), r: o.recommended ? 7 : 4 },
+    svg("title", {}, `${labelOf(o)}: ${words} ${digits(o[measure])}, cost ${count(o.cost)}`)));
+  }
+  const list = html("ol", { class: "front-list" });
+  const taken = points.map((o) => around(px(o.cost), py(o[measure]), 8, 8));
+  front.slice(1).forEach((o, k) => { // the line between them
+    const from = [px(front[k].cost), py(front[k][measure])];
+    const to = [px(o.cost), py(o[measure])];
+    const pieces = Math.ceil(Math.hypot(to[0] - from[0], to[1] - from[1]) / 5);
+    for (let n = 1; n < pieces; n++) {
+      const at = n / pieces;
+      taken.push(around(from[0] + at * (to[0] - from[0]), from[1] + at * (to[1] - from[1]), 3, 3));
+    }
+  });
+  for (const o of front) {
+    if (!wide) {
+      list.append(html("li", { class: o.recommended ? "chosen" : "" },
+        `${labelOf(o)}: ${digits(o[measure])}, cost ${count(o.cost)}`));
+      continue;
+    }
+    const at = [px(o.cost), py(o[measure])];
+    const box = freePlace(at, textWidth(labelOf(o), 13.5) + 4, taken, { left, right, top, bottom });
+    taken.push(box);
+    const middle = [(box.left + box.right) / 2, (box.top + box.bottom) / 2];
+    const end = [Math.max(box.left, Math.min(box.right, at[0])), at[1] < middle[1] ? box.top : box.bottom];
+    picture.append(svg("path", { class: "leader", "--c": color(0), d: path([at, end]) }),
+      svg("text", { class: o.recommended ? "front-label chosen" : "front-label",
+        x: middle[0], y: box.bottom - 4, "text-anchor": "middle" }, labelOf(o)));
+  }
+  place.replaceChildren(html("div", { class: "canvas" }, picture), ...(wide ? [] : [list]));
+}
+new ResizeObserver(drawFront).observe(document.getElementById("front"));
+
+// All together
+
+function redraw() {
+  const share = sharing(state.parts, state.copies);
+  if (D.timing && state.best) state.deadline = bestDeadline(share);
+  const now = outcome(state.parts, state.copies, state.deadline);
+  sharePart.set(sum(state.parts) / N);
+  copies.set(state.copies);
+  if (deadline) deadline.set(fromDeadline(state.deadline));
+  showTiles(now);
+  showSites(now);
+  showCurves();
+}
+redraw();
