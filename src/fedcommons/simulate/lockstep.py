@@ -214,18 +214,16 @@ class Lockstep:
                 estimate += _into(e, u, E) @ answers
             self._note_norms(e, i, answers)
             if self.remembers:
-                self._remember(t, t, e, i, raw)
+                self._remember(t, e, i, raw)
             if self.procedure.next_state is not None:
                 local = self._local(params[e], params[e], e, i)
                 after = self.procedure.next_state(local, total, self.n_steps)
                 new_common += _into(e, sizes / self.block.n_examples, E) @ (after - self.own[e, i])
                 self.own[e, i] = after
         self.common = new_common
-        if self.remembers:  # after the estimate
-            for a, b in late.tolist():
-                since = int(self.group[a].timeline.ticks.since[t, b])
-                one = np.array([a]), np.array([b])
-                self._remember(t, since, *one, self.pending[one])
+        if self.remembers and len(late):  # after the estimate
+            e, i = late[:, 0], late[:, 1]
+            self._remember(t, e, i, self.pending[e, i], late=True)
         if self.combines is not None:
             estimate[:] = [self._combined(e, apart[e], P) for e in range(E)]
         for a, correction in enumerate(self.corrections):
@@ -314,12 +312,15 @@ class Lockstep:
         assert self.combines is not None
         return combined(self.combines, answers, np.isin(np.arange(len(W)), list(found)), W)
 
-    def _remember(self, t: int, asked: int, e: IntArray, i: IntArray, raw: Float32) -> None:
-        """What came in a tick, to questions of the tick `asked`."""
+    def _remember(
+        self, t: int, e: IntArray, i: IntArray, raw: Float32, *, late: bool = False
+    ) -> None:
+        """What came in a tick, to its questions or to earlier ones."""
         rate = np.array([self._move(a, t, b) for a, b in zip(e, i, strict=True)], np.float32)
         if self.parts == CHUNKS:
             for a, b, by, part in zip(e, i, rate, raw, strict=True):
                 if by:
+                    asked = int(self.group[a].timeline.ticks.since[t, b]) if late else t
                     self.memory[a, b] += self.chunks[a].move(asked, b, part, by)
             return
         known = self.memory[e, i]
