@@ -1,7 +1,6 @@
 // The kinds of figure. Each fills `plot` and returns what gives the rows of its table; `state`
 // outlives a switch of the setting.
 
-const color = (k) => `var(--series-${k % N_COLORS})`;
 const seriesOf = (line, metric, look, over = "rounds") =>
   ({ label: line.label, xs: line[over], ownPlaces: over === "ticks", ...line.values[metric], ...look });
 const rowsOf = (...charts) => () => charts.flatMap((chart) => chart.rows());
