@@ -125,6 +125,8 @@ def test_a_study_with_a_clock_has_its_results_on_seconds(tmp_path, capsys):
     page = (tmp_path / "small" / "report.html").read_text()
     assert "Seconds to an accuracy of 0.4" in page
     assert "20 seconds by the clock" in page
+    assert " reaches 0.4 first, in " in reported["summary"]["sentences"][0]
+    assert found.runs["seconds_to_target"].to_numpy().tolist() == runs.ravel().tolist()
 
 
 def test_a_line_without_a_tick_keeps_its_first_model(blobs):
