@@ -14,6 +14,7 @@ from fedcommons.federate.server.advice import advice
 from fedcommons.federate.server.answer_files import Row
 from fedcommons.federate.server.deadlines import Decided
 from fedcommons.federate.server.quarantine import QUARANTINED, Offence
+from fedcommons.federate.server.round_notes import SiteNote, rounded
 from fedcommons.federate.server.site_metrics import Numbers, SiteMetrics
 
 logger = shown.logger(__name__)
@@ -37,6 +38,16 @@ class LateAnswer:
     deadline: float
     row: Row | None
     why: str = ""
+
+    def noted_in(self, note: SiteNote) -> SiteNote:
+        """The note of a site of which this came, too."""
+        return replace(
+            note,
+            seconds=rounded(self.seconds),
+            asked_in=self.round,
+            late_by=rounded(max(self.seconds - self.deadline, 0.0)),
+            late_counts=self.row is not None,
+        )
 
 
 @dataclass(slots=True)

@@ -26,8 +26,9 @@ from fedcommons.federate.server.hooks import Hooks
 from fedcommons.federate.server.lifting import lift_what_was_asked
 from fedcommons.federate.server.offences import Offences
 from fedcommons.federate.server.open_question import OWES
-from fedcommons.federate.server.round_answers import LateAnswer, RoundAnswers
-from fedcommons.federate.server.round_notes import RoundNote, SiteNote
+from fedcommons.federate.server.rates import Rates
+from fedcommons.federate.server.round_answers import RoundAnswers
+from fedcommons.federate.server.round_notes import RoundNote, SiteNote, rounded
 from fedcommons.federate.server.settings import Settings
 from fedcommons.federate.server.site_metrics import Numbers
 from fedcommons.federate.server.training_state import TrainingState
@@ -48,6 +49,7 @@ class Rounds:
         self.estimator = ESTIMATORS[settings.method.estimator]
         self.optimizer = OPTIMIZERS[settings.method.server_optimizer]
         self.offences = Offences()
+        self.rates = Rates(settings, self.files, self.schema)
         self.chooser = Chooser(settings.ask)
 
     @property
@@ -74,7 +76,9 @@ class Rounds:
 
         What is remembered of those who are missing stays as it is, nothing at first.
         """
+        self.rates.send(state, 0)
         found = self._answers(state, 0)
+        self.rates.hear(state, found, self.commit, 0)
         self.use_up(found)
         if not found.answered.any():
             raise FederationError(
@@ -106,6 +110,7 @@ class Rounds:
         sites are asked again under the next commit.
         """
         start, t = time.monotonic(), state.round
+        self.rates.send(state, t + 1)
         if there is None:
             there = np.ones(len(self.commit.members), np.bool_)
         for _ in range(1 + MOST_REPEATS):
@@ -143,6 +148,7 @@ class Rounds:
             training=replace(step.metrics, pooled=dict(pooled)),
             deadline=None if found.decided is None else round(found.decided.seconds, 3),
             why="" if found.decided is None else found.decided.why,
+            rate=step.rate,
         )
         self.chooser.learn([note])
         return note
@@ -231,7 +237,7 @@ class Rounds:
         self.use_up(found)
         by_site = {commit.members[place].site: one for place, one in found.late.items()}
         sites = [
-            with_late(site, by_site[site.site]) if site.site in by_site else site
+            by_site[site.site].noted_in(site) if site.site in by_site else site
             for site in note.sites
         ]
         return replace(note, sites=tuple(sites))
@@ -241,6 +247,7 @@ class Rounds:
         places = [place for place, late in found.late.items() if late.row is not None]
         if state.memory is None or not places:
             return
+        self.rates.hear(state, found, self.commit, state.round)
         members = self.commit.members
         rows = estimation.remember(
             self.estimator,
@@ -266,9 +273,13 @@ class Rounds:
         known = None if memory is None else [memory.get(m.identity) for m in self.commit.members]
         return estimation.changes(self.files, found.rows, known)
 
-    def step(self, state: TrainingState, found: RoundAnswers, p: FloatArray) -> None:
-        """Move the model along the estimate; p is the probability that a site does not count."""
+    def step(self, state: TrainingState, found: RoundAnswers, p: FloatArray) -> float:
+        """Move the model along the estimate; p is the probability that a site does not count.
+
+        Returns the step on the mean gradient.
+        """
         t, members = state.round, self.commit.members
+        self.rates.hear(state, found, self.commit, t + 1)
         here = np.flatnonzero(self.commit.active)
         memory = None
         if state.memory is not None:
@@ -286,12 +297,12 @@ class Rounds:
                 self._rates(found, here.tolist()),
             )
         M = self.commit.n_examples
-        step = self.settings.learning_rate * self.settings.decay**t / M
+        rate = self.rates.of(state, self.commit)
         with np.errstate(over="ignore", invalid="ignore"):  # noticed below
             direction, moments = self.optimizer.direction(state.moments, estimate, M, USUAL)
             del estimate  # as large as the model, like all that follows
             moved = self.schema.vector(state.model)
-            moved -= step * direction
+            moved -= rate / M * direction
             model = self.schema.model(moved, state.model)
         if not all(np.isfinite(x).all() for x in (*self.schema.trained(model), *moments)):
             raise self._not_finite(found, t)
@@ -299,6 +310,7 @@ class Rounds:
         if state.memory is not None and memory is not None:
             by_place = dict(zip(here.tolist(), memory, strict=True))
             state.memory |= self._remembered([by_place.get(i) for i in range(len(members))])
+        return rate
 
     def _rates(self, found: RoundAnswers, places: Sequence[int]) -> FloatArray | None:
         """How far what is remembered moves, where a chunk counts for as many as there are."""
@@ -325,6 +337,7 @@ class _Step:
         self._rounds, self._state, self.asked, self.choice = rounds, state, asked, choice
         self.model_before = state.model
         self.is_made = self.is_outdated = False
+        self.rate: float | None = None
 
     def __call__(self, replies: Iterable[Heard]) -> tuple[NamedArrays, Numbers]:
         """Move the model along the estimate; the model, and the sites' metrics of training.
@@ -343,7 +356,7 @@ class _Step:
         nobody = not self.choice.asked.any() and not self.is_outdated
         if self.found.answered.any() or nobody or OWES in self.found.outcomes:
             missing = self.choice.missing_prob(self.straggler_prob)
-            rounds.step(state, self.found, missing)
+            self.rate = rounds.step(state, self.found, missing)
         else:
             rounds.remember(state, self.found)
         rounds.use_up(self.found)
@@ -365,25 +378,10 @@ def _by_site(commit: Commit, found: RoundAnswers, step: _Step) -> tuple[SiteNote
             bool(choice.asked[i]),
             float(choice.probs[i]),
             float(changes[i]) if np.isfinite(changes[i]) else None,
-            _rounded(found.seconds.get(i)),
+            rounded(found.seconds.get(i)),
         )
-        notes.append(with_late(note, found.late[i]) if i in found.late else note)
+        notes.append(found.late[i].noted_in(note) if i in found.late else note)
     return tuple(notes)
-
-
-def with_late(note: SiteNote, late: LateAnswer) -> SiteNote:
-    """The note of a site whose answer to an earlier question came, too."""
-    return replace(
-        note,
-        seconds=_rounded(late.seconds),
-        asked_in=late.round,
-        late_by=_rounded(max(late.seconds - late.deadline, 0.0)),
-        late_counts=late.row is not None,
-    )
-
-
-def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 3)
 
 
 def _arrivals(found: RoundAnswers, places: Sequence[int], in_round: int) -> Arrivals:
