@@ -87,6 +87,7 @@ bench: $(FEDERATION) ## Measure speed and memory, ours and peers'
 	$(BIN)/python benchmarks/models.py --json results/benchmark-models.json
 	$(BIN)/python benchmarks/clients.py --json results/benchmark-clients.json
 	$(BIN)/python benchmarks/federation.py --json results/benchmark-federation.json
+	$(BIN)/python benchmarks/deadlines.py --json results/benchmark-deadlines.json
 	$(BIN)/python benchmarks/size.py --json results/benchmark-size.json
 	$(BIN)/python benchmarks/adoption.py --json results/benchmark-adoption.json
 	$(BIN)/python benchmarks/deployment.py --json results/benchmark-deployment.json

@@ -58,6 +58,7 @@ CONFIG = {
     "fraction-evaluate": 0.0,
     "timeout": 420.0,
     "deadline": 20.0,
+    "late": "discard",  # the run without a kill knows who answered in time, and no more
 }
 
 

@@ -92,7 +92,7 @@ def test_models_benchmark_runs_and_its_loop_does_the_same_work(tmp_path):
     out = tmp_path / "results.json"
     subprocess.run(
         [
-            sys.executable, BENCHMARKS / "models.py", "--runs", "2", "--rounds", "3", "--json", out,
+            sys.executable, BENCHMARKS / "models.py", "--runs", "2", "--rounds", "2", "--json", out,
         ],
         check=True,
         capture_output=True,
@@ -132,7 +132,7 @@ def test_adoption_benchmark_runs_and_nothing_is_lost_while_nothing_is_shared(tmp
     subprocess.run(
         [
             sys.executable, BENCHMARKS / "adoption.py", "--apps", "tabular", "--cases", "0", "2",
-            "--seeds", "2", "--rounds", "2", "--json", out,
+            "--seeds", "2", "--rounds", "1", "--json", out,
         ],
         check=True,
         capture_output=True,

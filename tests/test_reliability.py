@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fedcommons.errors import ArgumentError
-from fedcommons.reliability import Reliability
+from fedcommons.reliability import Reliability, history
 
 
 def test_estimate_is_the_posterior_mean_of_past_rounds():
@@ -158,3 +158,16 @@ def test_who_is_not_asked_is_neither_there_nor_missing():
         assert together.straggler_prob[i] == alone.straggler_prob[0]
     with pytest.raises(ArgumentError, match="that were asked, got client 1"):
         together.observe([False, True, False], [True, False, True])
+
+
+def test_a_history_is_what_was_known_before_each_round():
+    rng = np.random.default_rng(6)
+    p = np.array([0.0, 0.3, 0.9, 0.99, 0.5])
+    asked = rng.random((400, 5)) < 0.8
+    asked[200:, 4] = False
+    answered = asked & (rng.random((400, 5)) >= p)
+    answered[100:140, 1] = False  # an outage
+    found, now = history(answered, asked), Reliability.start(5)
+    for t in range(400):
+        assert found[t].tolist() == now.straggler_prob.tolist()
+        now = now.observe(answered[t], asked[t])

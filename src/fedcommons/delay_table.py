@@ -68,6 +68,11 @@ class DelayTable:
     def __len__(self) -> int:
         return len(self.names)
 
+    @property
+    def named(self) -> bool:
+        """Whether sites have names, not just numbers."""
+        return self.names != tuple(f"site {k}" for k in range(1, len(self) + 1))
+
     def multiply_adds(self, per_example: float) -> FloatArray:
         """Every site's multiply-adds a second, if an example takes `per_example`: (N,)."""
         per_example = checks.positive("multiply_adds", per_example)

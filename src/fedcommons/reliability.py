@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcommons import checks
-from fedcommons.checks import FloatArray, IntArray
+from fedcommons.checks import BoolArray, FloatArray, IntArray
 from fedcommons.errors import ArgumentError
 
 OUTAGE_CHANCE = 0.001  # absences in a row that are less likely than this are an outage,
@@ -144,7 +144,37 @@ class Reliability:
         )
 
 
-__all__ = ["OUTAGE_CHANCE", "PRIOR_PROB", "PRIOR_ROUNDS", "SHORTEST_OUTAGE", "Reliability"]
+def history(answered: BoolArray, asked: BoolArray) -> FloatArray:
+    """The estimates before each of T rounds, (T, N), as `Reliability` makes them one by one.
+
+    Args:
+        answered, asked: (T, N), as in `Reliability.observe`.
+    """
+    start = Reliability.start(answered.shape[1])
+    prior, more = start.prior_prob * start.prior_rounds, start.prior_rounds
+    missed, rounds, run = (np.zeros(answered.shape[1]) for _ in range(3))
+    chance = np.ones(answered.shape[1])  # of the present absences in a row
+    found = np.empty(answered.shape)
+    for t, (came, was_asked) in enumerate(zip(answered, asked, strict=True)):
+        away = (run >= SHORTEST_OUTAGE) & (chance < OUTAGE_CHANCE)
+        open_ones = np.where(away, 0, run)
+        found[t] = (missed + open_ones + prior) / (rounds + open_ones + more)
+        counted = np.where(came, open_ones, 0)
+        more_likely = (missed + prior + run) / (rounds + more + 1 + run)
+        chance = np.where(came, 1.0, np.where(was_asked, chance * more_likely, chance))
+        missed, rounds = missed + counted, rounds + counted + came
+        run = np.where(came, 0, run + (was_asked & ~came))
+    return np.minimum(found, start.cap)
+
+
+__all__ = [
+    "OUTAGE_CHANCE",
+    "PRIOR_PROB",
+    "PRIOR_ROUNDS",
+    "SHORTEST_OUTAGE",
+    "Reliability",
+    "history",
+]
 
 
 def __dir__() -> list[str]:

@@ -71,11 +71,12 @@ def train(
     first = task.answers(params, shares) if warm else None
     state = estimators.start(estimator, shares.shape[0], len(params), warm=first)
     moments, M = optimizer.start(params.shape), shares.shape[1]
-    W = np.asarray(shares.sum(axis=1)).ravel()
+    W = np.asarray(shares.sum(axis=1), np.float64).ravel()
+    arrivals = estimators.Arrivals.now_or_never(answered).from_the_start(W, warm=warm)
     for t in range(len(answered)):
         answers, remembered = task.answers(params, shares), state
         estimate, state = estimators.estimate(
-            estimator, state, answers, answered[t], straggler_prob, weights=W
+            estimator, state, answers, arrivals.of_round(t), straggler_prob, weights=W
         )
         direction, moments = optimizer.direction(moments, estimate, M, constants)
         params = params - learning_rate * decay**t / M * direction

@@ -6,11 +6,13 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from matplotlib.text import Text
 
 from fedcommons import plan
 from fedcommons.delay_table import DelayTable
 from fedcommons.errors import ArgumentError, ResultsError
 from fedcommons.figures import decision
+from fedcommons.figures import plan as picture
 from fedcommons.plan import timing
 from tests.figures.test_page import HOSTILE, browser, opened  # noqa: F401 (fixtures)
 
@@ -167,3 +169,23 @@ def test_a_page_that_cannot_be_is_refused(tmp_path):
     many = plan.Question(sites, plan.assumed_geometry(2), question.prices, question.course)
     with pytest.raises(ArgumentError, match="page must be of at most 60 sites"):
         decision.check(many, tmp_path / "plan.html")
+
+
+def test_the_picture_labels_c_and_d_and_hides_none(tmp_path, monkeypatch):
+    drawn = []
+    original = picture.FigureCanvasAgg
+
+    def kept(figure):
+        drawn.append(original(figure))
+        return drawn[-1]
+
+    monkeypatch.setattr(picture, "FigureCanvasAgg", kept)
+    found = made(timed=False)
+    picture.draw_plan(found.options, found.taken, tmp_path / "plan.png")
+    axes, renderer = drawn[0].figure.axes[0], drawn[0].get_renderer()
+    words = [text.get_text() for text in axes.texts]
+    assert len(words) > 3
+    taken = found.taken
+    assert f"c = {taken.proportion:.3g}, d = {taken.copies:g}" in words
+    boxes = [Text.get_window_extent(text, renderer) for text in axes.texts]
+    assert not any(a.overlaps(b) for a, b in combinations(boxes, 2))

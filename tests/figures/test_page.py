@@ -1,5 +1,6 @@
 """The report page in a real browser, made of a small table with known values."""
 
+import csv
 import json
 import os
 import re
@@ -11,7 +12,8 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 from fedcommons.figures import style
-from fedcommons.figures.page import VERDICTS, render_page
+from fedcommons.figures.claims_section import VERDICTS
+from fedcommons.figures.page import render_page
 from fedcommons.intervals import half_width
 from fedcommons.simulate import definition, studies
 from fedcommons.simulate.result import THEORY
@@ -209,7 +211,7 @@ def test_data_are_valid_json_without_nan():
 
 
 def test_page_says_what_was_run(page):
-    words = page.locator("header").inner_text()
+    words = page.locator("main > .lead").first.inner_text()
     for fact in ("3 runs", "25 rounds", "N = 4", "K = 30", "seed 0", "3 claims"):
         assert fact in words
     assert "fedcommons reproduce --runs 3" in page.locator("#again").inner_text()
@@ -353,14 +355,113 @@ def test_hostile_labels_are_text(page):
 
 def test_all_claims_are_shown_with_their_verdicts(page):
     rows = page.locator(".claims > tbody > tr")
-    assert rows.count() == len(CLAIMS["claims"])
-    for row, claim in zip(rows.all(), CLAIMS["claims"], strict=True):
+    order = ["does not hold", "undecided", "holds"]  # failures first
+    claims = sorted(CLAIMS["claims"], key=lambda claim: order.index(claim["verdict"]))
+    assert rows.count() == len(claims)
+    for row, claim in zip(rows.all(), claims, strict=True):
         row.locator("summary").click()
         words = row.inner_text()
         for text in (claim["claim"], claim["verdict"], claim["statistic"], claim["evidence"]):
             assert text in words
         assert row.locator("table td").all_inner_texts() == ["a part", "−0.25", "–", "3"]
         assert ("set after a first result" in words) != claim["fixed_beforehand"]
+
+
+def test_claims_are_filtered_by_verdict_and_by_their_words(page):
+    rows = page.locator(".claim-row:visible")
+    page.locator("#claims").get_by_role("radio", name="undecided 1").check()
+    assert rows.evaluate_all("rows => rows.map(row => row.dataset.verdict)") == ["undecided"]
+    page.locator("#claims").get_by_role("radio", name="all 3").check()
+    page.get_by_role("searchbox").fill("not hold")
+    assert rows.count() == 1
+    page.reload()
+    assert page.get_by_role("searchbox").input_value() == "not hold"
+    assert rows.count() == 1
+    page.get_by_role("searchbox").fill("nowhere")
+    assert page.get_by_text("No claim is like that.").is_visible()
+
+
+def test_the_address_keeps_what_was_chosen(page):
+    figure(page, "first").get_by_role("radio", name="0.3").check()
+    figure(page, "first").get_by_role("button", name="no sharing").first.click()
+    page.get_by_role("radio", name="Dirichlet, α = 0.1").check()
+    figure(page, "moments").get_by_role("radio", name="0.3").check()
+    address = page.url
+    page.reload()
+    assert page.url == address
+    assert not figure(page, "first").is_visible()
+    assert figure(page, "second").get_by_role("radio", name="0.3").is_checked()
+    hidden = figure(page, "second").get_by_role("button", name="no sharing").first
+    assert hidden.get_attribute("aria-pressed") == "false"
+    assert figure(page, "moments").get_by_role("radio", name="0.3").is_checked()
+    hidden.click()
+    figure(page, "moments").get_by_role("radio", name="0.5").check()
+    figure(page, "second").get_by_role("radio", name="0.7").check()
+    page.get_by_role("radio", name="single-class").first.check()
+    assert page.url.endswith("#fig-first")  # as it was at first
+
+
+def test_a_claim_has_a_link_and_whoever_follows_it_sees_the_claim(page):
+    page.locator("#claims").get_by_role("radio", name="holds 1").last.check()
+    link = page.locator("#claim-claim-2 a.link")
+    target = link.get_attribute("href")
+    page.evaluate(f"location.hash = {target!r}")
+    page.locator("#claim-claim-2").wait_for(state="visible")
+    page.reload()
+    assert page.locator("#claim-claim-2").is_visible()
+
+
+def test_the_csv_has_what_is_shown(page):
+    section = figure(page, "first")
+    section.get_by_role("button", name="no sharing").first.click()
+    with page.expect_download() as download:
+        section.get_by_role("link", name="Download as CSV").click()
+    assert download.value.suggested_filename == "fig-first.csv"
+    text = download.value.path().read_text(encoding="utf-8-sig")
+    head, *rows = csv.reader(text.splitlines())
+    assert head == ["chart", "line", "over", "at", "mean", "half of the 95 % interval"]
+    shown = [row for row in rows if row[0].startswith("Test accuracy")]
+    lines = [line for line in STUDY.figures[0].lines if line.label != "no sharing"]
+    expected = {
+        (line.label, t): value("accuracy", k, t)
+        for k, line in enumerate(STUDY.figures[0].lines)
+        if line in lines and line.curve.straggler_prob in (0.0, 0.7)
+        for t in range(STUDY.rounds + 1)
+    }
+    assert {(row[1], int(row[3])): float(row[4]) for row in shown} == {
+        key: pytest.approx(number, rel=1e-5) for key, number in expected.items()
+    }
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_box_of_values_never_covers_a_point(opened, width):
+    page = opened(rendered(STUDY), width=width)
+    section = figure(page, "first")
+    picture = section.locator(".canvas svg").first
+    picture.focus()
+    page.keyboard.press("Home")
+    for _ in range(STUDY.rounds):
+        tip = section.locator(".tip").first.bounding_box()
+        for dot in section.locator(".canvas").first.locator("circle.dot").all():
+            point = dot.bounding_box()
+            apart = (
+                point["x"] + point["width"] <= tip["x"]
+                or tip["x"] + tip["width"] <= point["x"]
+                or point["y"] + point["height"] <= tip["y"]
+                or tip["y"] + tip["height"] <= point["y"]
+            )
+            assert apart, (point, tip)
+        page.keyboard.press("ArrowRight")
+
+
+def test_the_first_screen_is_a_sentence_and_a_figure(opened):
+    study = studies.paper().only(["figure1", "beyond-single-class"])
+    page = opened(rendered(study))
+    found = page.locator("header .found")
+    assert "with this project’s code and memory" in found.inner_text()
+    box = figure(page, "beyond-single-class").locator(".chart").first.bounding_box()
+    assert box["y"] + box["height"] < 900
+    assert figure(page, "figure1").is_visible()
 
 
 @pytest.mark.parametrize("width", [360, 768])

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fedcommons import datasets, provenance, sharing
+from fedcommons import datasets, delay_table, provenance, sharing
 from fedcommons.datasets.files import read_idx
 from fedcommons.federate.protocol.commits import Commit, Member
 from fedcommons.federate.protocol.farewells import farewell
@@ -141,6 +141,10 @@ def _labels(path: Path) -> None:
 
 def _sites(path: Path) -> None:
     path.write_text("site,p,c,cat,dog\na,.1,.5,90,4\nb,.4,.2,12,30\nc,.3,0,6,10\n")
+
+
+def _delays(path: Path) -> None:
+    path.write_text("site;examples;spread;away;away-seconds\na;9,5;,5;0;0\nb;2;0;0,3;60\n")
 
 
 def _peers(path: Path) -> None:
@@ -296,6 +300,7 @@ READERS = (
     Reader("labels.npy", _labels, read_labels, (*mutations.BYTES, mutations.with_other_header)),
     Reader("labels.txt", _labels, read_labels),
     Reader("sites.csv", _sites, read_sites),
+    Reader("delays.csv", _delays, delay_table.read),
     Reader("peers.toml", _peers, read_peers),
     Reader("policy.toml", _policy, lambda path: read_policy(path.parent)),
     Reader("questions.json", _questions, lambda path: QuestionNumbers(path.parent)),

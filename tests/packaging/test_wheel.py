@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -41,11 +40,21 @@ def install_lowest(wheel: Path, folder: Path, *extras: str) -> Path:
     return folder / "low" / "bin"
 
 
-@pytest.mark.parametrize("install", [install_newest, install_lowest])
-def test_the_installed_commands_work(
-    wheel: Path, tmp_path: Path, install: Callable[[Path, Path], Path]
-) -> None:
-    bin_folder = install(wheel, tmp_path)
+@pytest.fixture(scope="module")
+def lowest(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The lowest versions of the package and of its extra for Flower, installed once."""
+    return install_lowest(wheel, tmp_path_factory.mktemp("lowest"), "flower")
+
+
+def test_the_newest_versions_work(wheel: Path, tmp_path: Path) -> None:
+    check_commands(install_newest(wheel, tmp_path), wheel, tmp_path)
+
+
+def test_the_lowest_versions_work(lowest: Path, wheel: Path, tmp_path: Path) -> None:
+    check_commands(lowest, wheel, tmp_path)
+
+
+def check_commands(bin_folder: Path, wheel: Path, tmp_path: Path) -> None:
     where = run(
         [bin_folder / "python", "-c", "import fedcommons as f; print(f.__file__)"], tmp_path
     )
@@ -57,7 +66,7 @@ def test_the_installed_commands_work(
     assert fedcommons("--version").split() == ["fedcommons", metadata(wheel)["Version"]]
     commands = {"reproduce", "simulate", "report", "plan", "federate"}
     assert commands <= set(fedcommons("--help").split())
-    study = ("--figure", "figure2", "--runs", "2", "--out", "results")
+    study = ("--figure", "figure3", "--runs", "2", "--rounds", "5", "--out", "results")
     assert json.loads(fedcommons("reproduce", *study, "--json"))["runs"] == 2
     page = tmp_path / "results" / "report.html"
     page.unlink()
@@ -67,12 +76,11 @@ def test_the_installed_commands_work(
 
 
 def test_a_federation_runs_with_the_lowest_versions_of_its_extra(
-    wheel: Path, tmp_path: Path
+    lowest: Path, tmp_path: Path
 ) -> None:
-    bin_folder = install_lowest(wheel, tmp_path, "flower")
-    run([bin_folder / "fedcommons", "federate", "new", "clinics"], tmp_path)
+    run([lowest / "fedcommons", "federate", "new", "clinics"], tmp_path)
     rounds = ("--run-config", "num-rounds=2", "--json")
-    printed = run([bin_folder / "fedcommons", "federate", "run", "clinics", *rounds], tmp_path)
+    printed = run([lowest / "fedcommons", "federate", "run", "clinics", *rounds], tmp_path)
     assert json.loads(printed)["sites"] == 5
 
 

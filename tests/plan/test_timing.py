@@ -110,8 +110,14 @@ def test_delays_are_found_by_name_and_need_their_units(tmp_path):
     np.testing.assert_allclose(found.mean(np.array([15.0, 25.0])), [0.15, 1.0])
     with pytest.raises(ArgumentError, match="multiply-adds must be given"):
         plan.read_timing(str(path), who, copies=1)
-    with pytest.raises(DataError, match="a line for each of the 6 sites, got 2"):
+    with pytest.raises(DataError, match="must be of the 6 sites, got 2"):
         plan.read_timing(str(path), sites(), copies=1, multiply_adds=1.0)
+    others = plan.Sites([[10, 0], [0, 20]], 0.1, 0.5, ("a", "c"))
+    with pytest.raises(DataError, match="must have every site, got none for 'c'"):
+        plan.read_timing(str(path), others, copies=1, multiply_adds=1.0)
+    path.write_text("multiply-adds,spread\n100,0\n400,0\n")
+    found = plan.read_timing(str(path), others, copies=1, multiply_adds=4.0)
+    np.testing.assert_allclose(found.mean(found.own), [0.4, 0.2])
 
 
 def test_recorded_times_grow_with_the_load():

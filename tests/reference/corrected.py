@@ -22,15 +22,18 @@ def train(
     ticks: Ticks,
     placement: Placement,
     chunks: Sequence[Sequence[Sequence[int]]],
+    chosen: np.ndarray,
     refreshes: Sequence[Sequence[Refresh]],
     *,
     rate: float,
     decay: float = 1.0,
     warm: bool = False,
+    missing: np.ndarray | None = None,
 ) -> list[np.ndarray]:
     """The models before the first tick and after each; the rate falls by `decay` a second.
 
-    Every client works on its chunks in turn; whatever it computed arrives when its job is done.
+    Whatever a client computed arrives when its job is done. With p, `missing` (T, N), only what is
+    new is noisy, C_i/(1 - p_i) times a random chunk's, and answers are remembered after the step.
     """
     M, owner = placement.n_examples, placement.owner
     shared = [j for j in range(M) if placement.copies[j]]
@@ -38,24 +41,37 @@ def train(
     a = [sum(owner[j] == i for j in shared) for i in range(placement.n_clients)]
     R, R_at = [gradient(j, x) if warm else np.zeros_like(x) for j in range(M)], [-1] * M
     other, other_at = [np.zeros_like(x) for _ in range(M)], [-1] * M
-    models, jobs = [x], [0] * placement.n_clients
+    models = [x]
     pending: dict[int, tuple[int, list[int], list[int]]] = {}
     for t in range(len(ticks)):
         for i in np.flatnonzero(ticks.asked[t]).tolist():
-            chunk = list(chunks[i][jobs[i] % len(chunks[i])])
-            jobs[i] += 1
+            chunk = list(chunks[i][chosen[t, i]])
             received = [j for r in refreshes[t] if r.holder == i for j in r.examples.tolist()]
             pending[i] = (t, chunk, received)
-        for i in np.flatnonzero(ticks.on_time[t] | ticks.late[t]).tolist():
-            since, chunk, received = pending.pop(i)
-            for j in chunk:
-                R[j], R_at[j] = gradient(j, models[since]), since
+        came = np.flatnonzero(ticks.on_time[t] | ticks.late[t]).tolist()
+        answers = {i: pending.pop(i) for i in came}
+
+        def remember(answers=answers):
+            for since, chunk, _ in answers.values():
+                for j in chunk:
+                    R[j], R_at[j] = gradient(j, models[since]), since
+
+        if missing is None:
+            remember()
+        for since, _, received in answers.values():
             for j in received:
                 if since > other_at[j]:
                     other[j], other_at[j] = gradient(j, models[since]), since
         v = sum(R, np.zeros_like(x))
+        if missing is not None:
+            for i in np.flatnonzero(ticks.on_time[t]).tolist():
+                scale = len(chunks[i]) / (1 - missing[t, i])
+                for j in answers[i][1]:
+                    v = v + scale * (gradient(j, models[t]) - R[j])
         for j in shared:
             if ticks.away[t, owner[j]] and other_at[j] > R_at[j]:
                 v = v + n[owner[j]] / a[owner[j]] * (other[j] - R[j])
+        if missing is not None:
+            remember()
         models.append(models[-1] - rate * decay ** ticks.begins[t] / M * v)
     return models

@@ -71,6 +71,14 @@ def train(
                 if answered[t, i]:
                     memory[i] = f[i]
             estimate = memory.sum(axis=0)
+        elif curve.estimator == estimators.filled.name:
+            for i in range(n_clients):
+                if answered[t, i]:
+                    memory[i] = f[i]
+            heard = [i for i in range(n_clients) if curve.warm or answered[: t + 1, i].any()]
+            W = [sum(shares[i]) for i in range(n_clients)]
+            part = sum(W[i] for i in heard)
+            estimate = memory.sum(axis=0) * (sum(W) / part if part else 1.0)
         else:
             estimate = sum(f[i] / (1 - p) * answered[t, i] for i in range(n_clients))
         result["second_moment"].append(float(estimate @ estimate))

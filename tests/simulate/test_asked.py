@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedcommons import asking, coding, estimators
+from fedcommons import asking, coding, estimators, reliability
 from fedcommons.errors import ArgumentError, StudyError
 from fedcommons.estimators import ESTIMATORS
 from fedcommons.simulate import asked, batched, draws, grids, timelines
@@ -119,7 +119,7 @@ def test_under_a_clock_the_free_ones_of_those_drawn_are_asked():
     for t in range(len(ticks)):
         drawn = asked.drawn(line.ask_some, everybody, t, seed=SEED, run=RUN)
         assert not (ticks.asked[t] & ~drawn).any()
-    p = timelines.estimated_probs(ticks)
+    p = reliability.history(ticks.on_time, ticks.asked)
     assert found.probs == pytest.approx(1 - 3 / N * (1 - p))
 
 

@@ -26,6 +26,7 @@ LINES = {
     "late": {},
     "warm": {"warm": True},
     "mlp": {"model": "mlp", "learning_rate": 0.1},
+    "random": {"work": "sagachunk", "estimator": "memory"},
     "given_up": {"late": "discard", "policy": "fastest:3"},
 }
 
@@ -66,7 +67,8 @@ def test_the_engine_is_the_plain_loop(blobs, name):
     assert ticks.away.any()
     assert sum(len(r.examples) for now in line.refreshes for r in now) > 10
     theirs = corrected.train(
-        gradient, start[0], ticks, shared.placement, chunks, line.refreshes,
+        gradient, start[0], ticks, shared.placement, chunks, line.chosen, line.refreshes,
+        missing=line.probs if curve.work == "sagachunk" else None,
         rate=curve.learning_rate, decay=curve.decay, warm=curve.warm,
     )  # fmt: skip
     wanted = model.count_correct(np.array(theirs), np.zeros(len(theirs), int))
@@ -85,8 +87,8 @@ def test_the_engine_is_the_plain_loop(blobs, name):
     ("line", "message"),
     [
         ({"code": "owner-corrected"}, "correct must be false for a code or an algorithm"),
-        ({"work": "sagachunk", "estimator": "memory"}, 'work = "chunk" with examples to share'),
-        ({"proportion": 0.0}, 'work = "chunk" with examples to share'),
+        ({"work": "full"}, "work in chunks with examples to share"),
+        ({"proportion": 0.0}, "work in chunks with examples to share"),
     ],
 )
 def test_what_cannot_be_corrected_is_refused(line, message):

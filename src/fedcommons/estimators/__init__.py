@@ -17,6 +17,7 @@ from fedcommons.estimators.coded_sum import coded_sum
 from fedcommons.estimators.estimator import Arrivals, Estimator, SecondMoment, Weights
 from fedcommons.estimators.fedasync import fedasync
 from fedcommons.estimators.fedbuff import fedbuff
+from fedcommons.estimators.filled import filled
 from fedcommons.estimators.latest import latest
 from fedcommons.estimators.memory import memory
 from fedcommons.estimators.responder_average import responder_average
@@ -35,6 +36,7 @@ __all__ = [
     "estimate",
     "fedasync",
     "fedbuff",
+    "filled",
     "latest",
     "memory",
     "remember",
@@ -51,6 +53,7 @@ ESTIMATORS = Registry(
         coded_sum,
         memory,
         latest,
+        filled,
         responder_average,
         wait_for_all,
         trimmed_mean,

@@ -10,7 +10,7 @@ probabilities alone. A late answer counts before it enters the memory. One that 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -29,17 +29,38 @@ class Arrivals:
         late: whose answer to an earlier question came now.
         age: how many rounds ago that question was asked; 0 where nothing is late. None if no
             answer is ever late.
+        heard: of whom something is remembered already; None for everybody.
+        shares: (N,) W_i, the sum of each client's shares; None if all are alike.
     """
 
     on_time: BoolArray
     asked: BoolArray
     late: BoolArray
     age: IntArray | None = None
+    heard: BoolArray | None = None
+    shares: FloatArray | None = None
 
     @classmethod
     def now_or_never(cls, answered: BoolArray) -> Arrivals:
         """Everybody is asked, and what does not come in time never comes."""
         return cls(answered, np.ones_like(answered), np.zeros_like(answered))
+
+    def from_the_start(self, shares: FloatArray, *, warm: bool) -> Arrivals:
+        """The same, (T, N), as those of all rounds from the first on, at clients with these W_i.
+
+        With `warm` everybody was heard before.
+        """
+        came = np.logical_or.accumulate(self.on_time | self.late)
+        before = np.roll(came, 1, axis=0)
+        before[:1] = False
+        before |= warm
+        return replace(self, heard=before, shares=shares)
+
+    def of_round(self, t: int) -> Arrivals:
+        """Those of one round, (N,) each, of those of all, (T, N)."""
+        age = None if self.age is None else self.age[t]
+        heard = None if self.heard is None else self.heard[t]
+        return Arrivals(self.on_time[t], self.asked[t], self.late[t], age, heard, self.shares)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The decision page: what to share, with sliders, as one self-contained page.
 
-decision.js computes what `fedcommons.plan.outcome` does, from what is embedded here; it follows
-page.js, whose elements and charts it uses.
+outcome.js computes what `fedcommons.plan.outcome` does, from what is embedded here; decision.js
+shows it, with the elements and charts of page.js.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from fedcommons.plan.timing import CHANCES, STEPS, interpolation_error
 
 MOST_SITES = 60  # a row and a slider for each
 DEADLINES = 60  # on the page's curve
+SCRIPTS = ("page", "outcome", "decision")
 SITE_HEADS = {
     "sends": "sends, records",
     "receives": "receives",
@@ -81,7 +82,7 @@ def render(found: Decision) -> Markup:
         packaged("decision_template.html"),
         css=style.page_css(),
         own_css=packaged("decision.css"),
-        script=Markup(packaged("page.js") + "\n" + packaged("decision.js")),
+        script=joined((packaged(f"{name}.js") for name in SCRIPTS), "\n"),
         data=json_for_script(_data(found)),
         who=f"{sites.n_sites} sites, {sites.n_examples:,} examples of {sites.n_classes} classes.",
         sentence=found.sentence,

@@ -1,7 +1,7 @@
 """A results folder as one self-contained interactive page: no network, no libraries.
 
-Its words are here, in captions.py and in page_template.html; page.js draws the figures from
-embedded JSON.
+Its words are here, in captions.py and in page_template.html; page_figures.js draws the figures
+from embedded JSON.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import urllib.parse
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -19,6 +19,8 @@ import pyarrow
 from fedcommons import shown
 from fedcommons.figures import captions, series, style
 from fedcommons.figures.captions import OF_METRICS
+from fedcommons.figures.claims_section import claims_section, count, tally
+from fedcommons.figures.headline import headline
 from fedcommons.figures.markup import Markup, joined, markup, packaged, text
 from fedcommons.figures.site_table import site_table
 from fedcommons.figures.summary_section import summary_section
@@ -28,6 +30,7 @@ from fedcommons.simulate.curve_fields import setting_words
 from fedcommons.simulate.definition import Figure, Study
 from fedcommons.simulate.summary import Summary
 
+SCRIPTS = ("page_charts.js", "page_figures.js", "page.js")
 COLUMNS = {  # what each kind of figure draws beside metrics
     "curves": ("second_moment", "second_moment_exact"),
     "scalar-products": ("type1", "type2", "gradient_norm2"),
@@ -42,12 +45,6 @@ COLUMNS = {  # what each kind of figure draws beside metrics
     ),
     "grid": (),
 }
-VERDICTS = {  # a sign as well as a colour
-    "holds": ("✓", "holds"),
-    "does not hold": ("✗", "fails"),
-    "undecided": ("?", "undecided"),
-}
-LATER = "; set after a first result of the others"
 PAPERS_CURVES = Markup(
     "<p>Which curves are drawn is this project’s choice: the legends of the paper’s figures are "
     "not in its source text. The study file sets them.</p>"
@@ -86,30 +83,34 @@ def render_page(
             found.append(time_table(figure, captions.labels(figure), times))
         return joined(found)
 
+    sentence, leading = headline(study, table, summary)
+    lead: list[Markup] = []
+    rest: list[Markup] = []
+    for group in _groups(study):
+        (lead if leading in group else rest).append(
+            _group(study, group, figure_files, table, under)
+        )
     return markup(
         packaged("page_template.html"),
         title="The paper, reproduced and taken further" if study.is_papers else study.name,
         css=style.page_css(),
-        script=packaged("page.js"),
+        script=joined((packaged(name) for name in SCRIPTS), "\n"),
         data=json_for_script(
             [_figure_data(figure, table, study.measured) for figure in study.figures]
         ),
         header=_header(study),
-        tally=_tally(claims),
+        found=markup('<p class="found">$words</p>', words=sentence) if sentence else "",
+        tally=tally(claims),
+        idea=packaged("page_idea.html") if study.is_papers else "",
+        lead=joined(lead, "\n"),
         summary=summary_section(summary) if summary else "",
         contents=_contents(study, claims),
-        figures=joined(
-            (_group(study, group, figure_files, table, under) for group in _groups(study)), "\n"
-        ),
-        claims=_claims(claims),
+        figures=joined(rest, "\n"),
+        claims=claims_section(claims),
         command=record.get("command", ""),
         choice=PAPERS_CURVES if study.is_papers else "",
         facts=_facts(study, record),
     )
-
-
-def _count(n: int, noun: str) -> str:
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def json_for_script(content: Any) -> Markup:
@@ -121,7 +122,7 @@ def json_for_script(content: Any) -> Markup:
 
 
 def _figure_data(figure: Figure, table: pyarrow.Table, metrics: Sequence[Metric]) -> dict[str, Any]:
-    """What page.js draws of a figure; a value that is not there is null."""
+    """What page_figures.js draws of a figure; a value that is not there is null."""
     metrics = metrics if figure.kind in OF_METRICS else ()
     columns = (*(metric.name for metric in metrics), *COLUMNS[figure.kind])
     lines = []
@@ -214,10 +215,12 @@ def _section(
     return markup(
         '<section class="figure" id="$anchor" data-index="$index" '
         'data-option="$option" aria-labelledby="$anchor-title">\n'
-        '<h2 id="$anchor-title">$title</h2>\n'
+        '<h2 id="$anchor-title">$title '
+        '<a class="link" href="#$anchor" aria-label="Link to this figure">#</a></h2>\n'
         '<p class="caption">$caption$diverged</p>\n<div class="plot"></div>\n'
         '<noscript><img src="$path" alt="$alternative"></noscript>\n'
-        '<div class="foot">$under$described<a href="$path" download>Download as SVG</a></div>\n'
+        '<div class="foot">$under$described<a href="$path" download>Download as SVG</a>'
+        '<a class="as-csv needs-script" href="#">Download as CSV</a></div>\n'
         "</section>",
         anchor=anchor,
         index=index,
@@ -234,7 +237,7 @@ def _section(
 
 def _diverged(figure: Figure, table: pyarrow.Table) -> Markup:
     lost = [
-        f"{_count(s.diverged, 'run')} of {s.label} at p = {s.curve.straggler_prob:g}"
+        f"{count(s.diverged, 'run')} of {s.label} at p = {s.curve.straggler_prob:g}"
         for s in series.read(figure, table)
         if s.diverged
     ]
@@ -264,7 +267,7 @@ def _described_lines(figure: Figure) -> Markup:
 def _header(study: Study) -> Markup:
     ways = len(study.curves)
     return Markup(
-        f"<b>{_count(study.runs, 'run')}</b> of <b>{_length(study)}</b> with "
+        f"<b>{count(study.runs, 'run')}</b> of <b>{_length(study)}</b> with "
         f"<b>N = {study.clients}</b> clients and {_examples(study)}, "
         f"from <b>seed {study.seed}</b>."
         + (f" {ways} ways to train, compared on the same data." if ways > 1 else "")
@@ -273,7 +276,7 @@ def _header(study: Study) -> Markup:
 
 def _length(study: Study) -> str:
     if study.clock is None:
-        return _count(study.rounds, "round")
+        return count(study.rounds, "round")
     return f"{study.clock.seconds:,g} seconds by the clock"
 
 
@@ -290,78 +293,6 @@ def _contents(study: Study, claims: dict[str, Any]) -> Markup:
     links += [("claims", "The claims")] if claims["claims"] else []
     links += [("again", "Run it again")]
     return joined(markup('<li><a href="#$to">$words</a></li>', to=to, words=w) for to, w in links)
-
-
-def _tally(claims: dict[str, Any]) -> Markup:
-    if not claims["claims"]:
-        return Markup()
-    verdicts = [claim["verdict"] for claim in claims["claims"]]
-    counts = joined(
-        markup("<li><b>$n</b> $badge</li>", n=verdicts.count(verdict), badge=_badge(verdict))
-        for verdict in VERDICTS
-        if verdict in verdicts
-    )
-    what = f"{_count(len(verdicts), 'claim')} checked"
-    block = '<div class="tally"><a href="#claims">$what</a><ul>$counts</ul></div>'
-    return markup(block, what=what, counts=counts)
-
-
-def _badge(verdict: str) -> Markup:
-    sign, style = VERDICTS[verdict]
-    block = '<span class="badge $style"><span aria-hidden="true">$sign</span> $verdict</span>'
-    return markup(block, style=style, sign=sign, verdict=verdict)
-
-
-def _claims(claims: dict[str, Any]) -> Markup:
-    if not claims["claims"]:
-        return Markup()
-    rows = joined(
-        (
-            Markup(
-                f'<tr role="row"><td role="cell">{_badge(claim["verdict"])}</td>'
-                f'<td role="cell"><p class="claim">{text(claim["claim"])}</p>'
-                f'<p class="small">{text(claim["where"])}'
-                f"{'' if claim['fixed_beforehand'] else LATER}</p></td>"
-                f'<td role="cell"><p>{text(claim["evidence"])}</p>'
-                f'<p class="small">Statistic: {text(claim["statistic"])}</p>'
-                f"{_components(claim['components'])}</td></tr>"
-            )
-            for claim in claims["claims"]
-        ),
-        "\n",
-    )
-    return Markup(
-        '<section id="claims" aria-labelledby="claims-title">'
-        '<h2 id="claims-title">The claims, one by one</h2>'
-        f"<p>Each verdict is computed from {_count(claims['runs'], 'run')}. How verdicts "
-        "are reached was fixed before any result, and so were the claims, their statistics and "
-        "what counts as equal, except where a claim says otherwise.</p>"
-        '<table class="claims" role="table"><thead role="rowgroup"><tr role="row">'
-        '<th scope="col" role="columnheader">Verdict</th>'
-        '<th scope="col" role="columnheader">Claim</th>'
-        '<th scope="col" role="columnheader">Evidence</th></tr></thead>'
-        f'<tbody role="rowgroup">{rows}</tbody></table></section>'
-    )
-
-
-def _components(components: Iterable[Mapping[str, Any]]) -> Markup:
-    rows = [
-        f"<tr><td>{text(part['name'])}</td>"
-        + "".join(f"<td>{_digits(part[key])}</td>" for key in ("difference", "half", "z"))
-        + "</tr>"
-        for part in components
-    ]
-    head = "".join(f'<th scope="col">{h}</th>' for h in ("component", "difference", "±", "z"))
-    return Markup(
-        f"<details><summary>{_count(len(rows), 'component')}</summary>"
-        '<div class="scroll" tabindex="0" role="group" aria-label="Components of the claim">'
-        f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
-        "</details>"
-    )
-
-
-def _digits(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4g}".replace("-", "\N{MINUS SIGN}")
 
 
 def _facts(study: Study, record: Mapping[str, Any]) -> Markup:

@@ -80,13 +80,12 @@ def _time(outcome: Outcome, alone: Outcome | None, error: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds in words: "40 s", "3.1 h"."""
+    """Seconds in words, two digits: "40 s", "3.1 h"."""
     if not np.isfinite(seconds):
         return "for ever"
-    for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds:.3g} s"
+    units = (("days", 86400), ("h", 3600), ("min", 60), ("s", 1))
+    unit, size = next((one for one in units if seconds >= 2 * one[1]), units[-1])
+    return f"{float(f'{seconds / size:.2g}'):g} {unit}"
 
 
 def assumptions(

@@ -123,10 +123,8 @@ def read(
     extra = copies / (N - 1) * (offered.sum() - offered) if N > 1 else np.zeros(N)
     if source.lower().endswith(".parquet"):
         found = delay_table.read_recording(source)
-        if not set(names) <= set(found) or not names:
-            if len(found) != N:
-                raise DataError(f"delays {source} must be of the {N} sites, got {len(found)}")
-            names = tuple(found)
+        _refuse_others(source, names, tuple(found), N)
+        names = names or tuple(found)
         took = tuple(found[name] for name in names)
         return of_recording(took, own, own + extra, f"recorded: {source}")
     if source == delay_table.PUBLISHED:
@@ -134,8 +132,9 @@ def read(
         table = table.of(tuple(np.random.default_rng(seed).permutation(table.names).tolist()))
     else:
         table = delay_table.read(source)
-    if names and set(names) <= set(table.names):
-        table = table.of(names)
+    if table.named:
+        _refuse_others(source, names, table.names, N)
+        table = table.of(names or table.names)
     if multiply_adds is None and not table.of_examples:
         raise ArgumentError(
             "multiply-adds must be given where delays count them: 2 an example for each parameter "
@@ -143,6 +142,17 @@ def read(
         )
     per_example = 1.0 if table.of_examples else checks.positive("multiply_adds", multiply_adds)
     return of_table(table, own, own + extra, per_example=per_example, words=source)
+
+
+def _refuse_others(
+    source: str, names: tuple[str, ...], found: tuple[str, ...], n_sites: int
+) -> None:
+    """Refuse delays of other sites than these, whose names may not be known."""
+    for name in names:
+        if name not in found:
+            raise DataError(f"delays {source} must have every site, got none for {name!r}")
+    if not names and len(found) != n_sites:
+        raise DataError(f"delays {source} must be of the {n_sites} sites, got {len(found)}")
 
 
 def on_time(jobs: FloatArray, seconds: FloatArray) -> FloatArray:

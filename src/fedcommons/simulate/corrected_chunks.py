@@ -8,6 +8,7 @@ it at the anchor of the owner's chunk: these are the R_j.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,9 @@ from fedcommons.corrections import Refresh
 from fedcommons.placement import Placement
 from fedcommons.simulate.models import OnExamples
 from fedcommons.simulate.timelines import Timeline
+
+if TYPE_CHECKING:
+    from fedcommons.simulate.curve_runs import CurveRun
 
 Float32 = npt.NDArray[np.float32]
 AT_ONCE = 1 << 22  # parameters of the gradients that are computed together
@@ -62,16 +66,25 @@ class CorrectedChunks:
     Attributes:
         anchored: (S, P) R_j, where `known` says so.
         stand_ins: (S, P) R'_j.
+        at_once: whether an answer counts as remembered in the tick in which it comes.
         total: (N, P) the correction of each client.
     """
 
     def __init__(
-        self, of: Correcting, line: Timeline, model: OnExamples, run: int, n_params: int
+        self,
+        of: Correcting,
+        line: Timeline,
+        model: OnExamples,
+        run: int,
+        n_params: int,
+        *,
+        at_once: bool,
     ) -> None:
         assert line.chunks is not None
         assert line.chosen is not None
         assert line.refreshes is not None
         self.of, self.ticks, self.model, self.run = of, line.ticks, model, run
+        self.at_once = at_once
         self.chosen, self.refreshes = line.chosen, line.refreshes
         numbers = [len(chunks) for chunks in line.chunks]
         self.first = np.concatenate([[0], np.cumsum(numbers)])
@@ -102,15 +115,22 @@ class CorrectedChunks:
                 self.received[i] = self._gradients(computes[i], params)
         came = np.flatnonzero(ticks.on_time[t] | ticks.late[t]).tolist()
         since = np.where(ticks.on_time[t], t, ticks.since[t])
-        for i in came:
-            self._anchor(*self.own.pop(i), int(since[i]))
+        if self.at_once:
+            self._remember(came, since)
         for i in came:
             if i in self.received:
                 self._stand_in(*self.received.pop(i), int(since[i]))
         away = np.flatnonzero(ticks.away[t])
         for i in away[self.stale[away]].tolist():
             self._correct(i)
-        return np.asarray(self.total[away].sum(axis=0))
+        found = np.asarray(self.total[away].sum(axis=0))
+        if not self.at_once:
+            self._remember(came, since)
+        return found
+
+    def _remember(self, came: list[int], since: IntArray) -> None:
+        for i in came:
+            self._anchor(*self.own.pop(i), int(since[i]))
 
     def _gradients(self, refresh: Refresh, params: Float32) -> tuple[IntArray, Float32]:
         places = np.array([self.place[j] for j in refresh.examples.tolist()])
@@ -153,3 +173,13 @@ class CorrectedChunks:
         drift = self.stand_ins[mine] - self.anchored[mine]
         self.total[i] = self.of.weight[mine].astype(np.float32) @ drift
         self.stale[i] = False
+
+
+def corrections_of(curve_run: CurveRun, model: OnExamples, n_params: int) -> CorrectedChunks | None:
+    """Of a curve run before its first tick; None if nobody corrects."""
+    if curve_run.correcting is None:
+        return None
+    return CorrectedChunks(
+        *(curve_run.correcting, curve_run.timeline, model, curve_run.run, n_params),
+        at_once=curve_run.curve.work == "chunk",
+    )

@@ -59,7 +59,7 @@ def _has_deadline(values: Values) -> bool:
 
 def _may_correct(values: Values) -> bool:
     shares = values["proportion"] > 0 and values["copies"] > 0
-    return _clocked(values) and values["work"] == "chunk" and shares
+    return _clocked(values) and work.parse(values["work"]).in_chunks and shares
 
 
 def deadline_words(curve: Curve) -> str:
@@ -511,7 +511,7 @@ FIELDS: dict[str, Setting] = {
         "correct",
         checks.boolean,
         _may_correct,
-        'work = "chunk" with examples to share',
+        "work in chunks with examples to share",
         rank=15,
         label=lambda curve: "corrected" if curve.corrected else "",
         tells=lambda curve: "corrected" if curve.corrected else "uncorrected",

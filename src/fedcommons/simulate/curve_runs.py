@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from fedcommons import coding, partition
+from fedcommons.batches import batches
 from fedcommons.checks import BoolArray, FloatArray, IntArray
 from fedcommons.estimators import ESTIMATORS
 from fedcommons.placement import Placement
@@ -124,6 +125,7 @@ class Block:
         timing: the study's clock, if it has one.
         groups: of each run, (M,) labels or strata; for a clock.
         sites: their names, if the data say; for a clock.
+        known: timelines of curves that differ in their steps alone.
     """
 
     n_examples: int
@@ -133,6 +135,7 @@ class Block:
     timing: Timing | None = None
     groups: Sequence[IntArray] = ()
     sites: tuple[str, ...] = ()
+    known: dict[tuple[Any, ...], Timeline] = field(default_factory=dict)
 
     def batches(self, curve_run: CurveRun, t: int, client: int) -> np.random.Generator:
         """Curves of a run draw alike: the same client with as many examples has the same batch.
@@ -145,6 +148,17 @@ class Block:
         jobs = curve_run.timeline.jobs
         job = int(jobs[t, client]) if client < jobs.shape[1] else t
         return stream(self.seed, "batches", self.runs[curve_run.run], job, client)
+
+    def batch_weights(self, curve_run: CurveRun, t: int, size: int) -> Float32:
+        """What each example's gradient counts, with a batch of every client: (M,)."""
+        weight = np.zeros(self.n_examples, np.float32)
+        for i in np.flatnonzero(curve_run.fresh[t]).tolist():
+            held = curve_run.holds(i)
+            if n := len(held.examples):
+                chosen = next(batches(n, size, 1, rng=self.batches(curve_run, t, i)))
+                scale = np.float32(curve_run.fresh[t, i] * n / len(chosen))
+                weight[held.examples[chosen]] += scale * held.weight[chosen]
+        return weight
 
 
 def _row(weights: csr_array, client: int) -> HeldExamples:
@@ -219,7 +233,8 @@ def make_curve_run(
     # Where holders correct, everybody's chunks are of its own examples alone.
     held = csr_array(own_examples(setup) if curve.corrected else curve.procedure.hold(setup))
     timeline = _timeline(curve, shared, held, block, n_params=n_params, run=run, n_rounds=n_rounds)
-    estimator, arrivals = ESTIMATORS[curve.estimator], timeline.ticks.arrivals
+    estimator, W = ESTIMATORS[curve.estimator], np.asarray(held.sum(axis=1), np.float64)[:n_clients]
+    arrivals = timeline.ticks.arrivals.from_the_start(W, warm=curve.warm)
     weights = curve.procedure.weigh(estimator, held, arrivals, timeline.probs)
     of_examples = None
     if curve.procedure.examples is not None:
@@ -275,14 +290,18 @@ def _timeline(
             answered, curve.server_probs(N), held_by, ask=curve.ask_some, seed=seed, run=number
         )
     assert block.timing is not None
-    return timelines.of_clock(
-        *(curve, block.timing, held_by, draws.main_class(shared, block.groups[run])),
-        block.timing.per_example(n_params),
-        seed=seed,
-        run=number,
-        sites=block.sites if curve.is_natural else (),
-        placement=shared.placement if curve.corrected else None,
-    )
+    alike = replace(curve, learning_rate=0.0, decay=1.0, server_rate=1.0)  # in all that takes time
+    key = (run, alike, n_params, held_by.tobytes())
+    if key not in block.known:
+        block.known[key] = timelines.of_clock(
+            *(curve, block.timing, held_by, draws.main_class(shared, block.groups[run])),
+            block.timing.per_example(n_params),
+            seed=seed,
+            run=number,
+            sites=block.sites if curve.is_natural else (),
+            placement=shared.placement if curve.corrected else None,
+        )
+    return block.known[key]
 
 
 def _sums(held: csr_array) -> tuple[csr_array, FloatArray]:

@@ -74,7 +74,7 @@ def simulate_run(
         _once_each(absences, lambda k: draws.answered(curves[k], T, n_clients, seed=seed, run=run)),
         axis=1,
     )
-    fresh, remembered, moves = _weights(curves, answered)
+    fresh, remembered, moves = _weights(curves, answered, shares.sum(axis=2))
     # What each example's gradient counts in each round: sum_i u_i b_ij, (T, C, M).
     weight = (fresh.transpose(1, 0, 2) @ shares).transpose(1, 0, 2).astype(np.float32, order="C")
     moments = [
@@ -167,14 +167,14 @@ def _once_each(keys: Sequence[Hashable], value: Callable[[int], Value]) -> list[
 
 
 def _weights(
-    curves: Sequence[Curve], answered: BoolArray
+    curves: Sequence[Curve], answered: BoolArray, W: FloatArray
 ) -> tuple[FloatArray, FloatArray, dict[int, FloatArray]]:
     """u and v of every round and curve, (T, C, N) each, and by curve how far its memory moves."""
     fresh, remembered = np.empty(answered.shape), np.empty(answered.shape)
     moves = {}
     for k, curve in enumerate(curves):
         estimator = ESTIMATORS[curve.estimator]
-        arrivals = Arrivals.now_or_never(answered[:, k])
+        arrivals = Arrivals.now_or_never(answered[:, k]).from_the_start(W[k], warm=curve.warm)
         weights = estimator.weigh(arrivals, np.full(answered.shape[-1], curve.straggler_prob))
         fresh[:, k], remembered[:, k] = weights.fresh, weights.remembered
         if estimator.moves is not None:

@@ -21,7 +21,7 @@ from fedcommons.optimizers import OPTIMIZERS, Constants, State
 from fedcommons.simulate import few_rows, local_steps
 from fedcommons.simulate.algorithms import Local
 from fedcommons.simulate.chunk_memory import ChunkMemory
-from fedcommons.simulate.corrected_chunks import CorrectedChunks
+from fedcommons.simulate.corrected_chunks import CorrectedChunks, corrections_of
 from fedcommons.simulate.curve_runs import BATCHES, CHUNKS, Block, CurveRun, kind_of
 from fedcommons.simulate.local_steps import HeldExamples
 from fedcommons.simulate.models import OnExamples
@@ -149,7 +149,7 @@ class Lockstep:
     def weights(self, t: int) -> Float32:
         """What each example's gradient counts in a round: (E, M)."""
         if self.batch_size:
-            return np.stack([self._batch_weights(e, t) for e in self.group])
+            return np.stack([self.block.batch_weights(e, t, self.batch_size) for e in self.group])
         fresh = np.concatenate([e.fresh[t] for e in self.group])
         weights = (self.held @ fresh).astype(np.float32).reshape(len(self.group), -1)
         for place, e in enumerate(self.group):
@@ -183,20 +183,6 @@ class Lockstep:
     def _stack_held(self) -> None:
         self.held = block_diag([e.held.T for e in self.group], format="csr")  # (E M, sum of N')
 
-    def _batch_weights(self, curve_run: CurveRun, t: int) -> Float32:
-        """What each example's gradient counts, with a batch of every client: (M,)."""
-        weight = np.zeros(self.block.n_examples, np.float32)
-        for i in np.flatnonzero(curve_run.fresh[t]):
-            held = curve_run.holds(int(i))
-            n = len(held.examples)
-            if not n:
-                continue
-            rng = self.block.batches(curve_run, t, int(i))
-            chosen = next(batches(n, self.batch_size, 1, rng=rng))
-            scale = np.float32(curve_run.fresh[t, i] * n / len(chosen))
-            weight[held.examples[chosen]] += scale * held.weight[chosen]
-        return weight
-
     def _by_clients(self, t: int, params: Float32, rates: Float32) -> Float32:
         E, P = params.shape
         if t == 0:
@@ -228,18 +214,16 @@ class Lockstep:
                 estimate += _into(e, u, E) @ answers
             self._note_norms(e, i, answers)
             if self.remembers:
-                self._remember(t, t, e, i, raw)
+                self._remember(t, e, i, raw)
             if self.procedure.next_state is not None:
                 local = self._local(params[e], params[e], e, i)
                 after = self.procedure.next_state(local, total, self.n_steps)
                 new_common += _into(e, sizes / self.block.n_examples, E) @ (after - self.own[e, i])
                 self.own[e, i] = after
         self.common = new_common
-        if self.remembers:  # after the estimate
-            for a, b in late.tolist():
-                since = int(self.group[a].timeline.ticks.since[t, b])
-                one = np.array([a]), np.array([b])
-                self._remember(t, since, *one, self.pending[one])
+        if self.remembers and len(late):  # after the estimate
+            e, i = late[:, 0], late[:, 1]
+            self._remember(t, e, i, self.pending[e, i], late=True)
         if self.combines is not None:
             estimate[:] = [self._combined(e, apart[e], P) for e in range(E)]
         for a, correction in enumerate(self.corrections):
@@ -328,12 +312,15 @@ class Lockstep:
         assert self.combines is not None
         return combined(self.combines, answers, np.isin(np.arange(len(W)), list(found)), W)
 
-    def _remember(self, t: int, asked: int, e: IntArray, i: IntArray, raw: Float32) -> None:
-        """What came in a tick, to questions of the tick `asked`."""
+    def _remember(
+        self, t: int, e: IntArray, i: IntArray, raw: Float32, *, late: bool = False
+    ) -> None:
+        """What came in a tick, to its questions or to earlier ones."""
         rate = np.array([self._move(a, t, b) for a, b in zip(e, i, strict=True)], np.float32)
         if self.parts == CHUNKS:
             for a, b, by, part in zip(e, i, rate, raw, strict=True):
                 if by:
+                    asked = int(self.group[a].timeline.ticks.since[t, b]) if late else t
                     self.memory[a, b] += self.chunks[a].move(asked, b, part, by)
             return
         known = self.memory[e, i]
@@ -357,12 +344,7 @@ class Lockstep:
             everybody = np.array([(e, i) for e in warm for i in range(self.n_rows)], np.int64)
             if self.parts == CHUNKS:
                 self.chunks = [ChunkMemory(e, P) for e in self.group]
-                self.corrections = [
-                    None
-                    if e.correcting is None
-                    else CorrectedChunks(e.correcting, e.timeline, self.model, e.run, P)
-                    for e in self.group
-                ]
+                self.corrections = [corrections_of(e, self.model, P) for e in self.group]
                 for e in warm:
                     self.memory[e] = self.chunks[e].start(self.model, self.group[e], params[e])
                     if (correction := self.corrections[e]) is not None:

@@ -13,7 +13,15 @@ from functools import cached_property
 
 import numpy as np
 
-from fedcommons import asking, corrections, deadlines, policies, schedule, work
+from fedcommons import (
+    asking,
+    corrections,
+    deadlines,
+    policies,
+    reliability,
+    schedule,
+    work,
+)
 from fedcommons.asking import Ask
 from fedcommons.checks import BoolArray, FloatArray, IntArray
 from fedcommons.corrections import Division, Refresh
@@ -21,7 +29,6 @@ from fedcommons.delays import Absences, Delays
 from fedcommons.errors import StudyError
 from fedcommons.placement import Placement
 from fedcommons.policies import Policy
-from fedcommons.reliability import Reliability
 from fedcommons.schedule import Clock, Ticks
 from fedcommons.simulate import asked, models
 from fedcommons.simulate.curves import Curve
@@ -172,7 +179,7 @@ def of_clock(
         again = timing.law(N, per_example, seed=other, run=run, sites=sites)
         probs = missing_share(clock(again, other, "law"))
     else:
-        probs = estimated_probs(ticks)
+        probs = reliability.history(ticks.on_time, ticks.asked)
     if ask is not None:  # whoever of those is free: the draw does not look at who owes an answer
         probs = asking.missing_prob(ask.probs(can), probs)
     chosen = None
@@ -271,16 +278,6 @@ def never_on_time(
         f"{least[i]:.3g} s for what it is asked; a longer deadline, less work or late answers that "
         "are remembered would help"
     )
-
-
-def estimated_probs(ticks: Ticks) -> FloatArray:
-    """p_i before every tick, from the ticks before it in which i was asked: (T, N)."""
-    T, N = ticks.asked.shape
-    found, now = np.empty((T, N)), Reliability.start(N)
-    for t in range(T):
-        found[t] = now.straggler_prob
-        now = now.observe(ticks.on_time[t], ticks.asked[t])
-    return found
 
 
 def missing_share(ticks: Ticks) -> FloatArray:

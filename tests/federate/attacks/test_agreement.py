@@ -12,6 +12,7 @@ from fedcommons.federate.site.site import Site
 from fedcommons.federate.transport import messages
 from tests.federate.attacks.hostile_sites import quarantined
 from tests.federate.tiny import Tampered, Tiny, gradient, outcomes, train
+from tests.reference import agreement as reference
 
 pytestmark = pytest.mark.usefixtures("impatient")
 
@@ -205,3 +206,15 @@ def test_one_pair_is_disputed_and_two_sites_settle_nothing():
     assert (verdict.named, verdict.disputed) == ({}, ((1, 2),))
     assert judge(pairs_of(2, against(0, 2))).named == {}
     assert judge({}).n_pairs == 0
+
+
+def test_the_verdict_is_that_of_counting_anew_each_time():
+    rng = np.random.default_rng(0)
+    for n in rng.integers(2, 9, 400).tolist():
+        wrong = rng.random(n) < 0.25
+        pairs = {
+            (a, b): bool(not (wrong[a] or wrong[b]) ^ (rng.random() < 0.1))
+            for a, b in itertools.permutations(range(n), 2)
+            if rng.random() < 0.6
+        }
+        assert judge(pairs) == reference.judge(pairs)

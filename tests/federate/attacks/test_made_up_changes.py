@@ -16,6 +16,7 @@ from fedcommons.federate.site.batch_order import chunk_order
 from fedcommons.federate.site.changes import MOST_CHANGES
 from fedcommons.federate.site.holdings import holdings_of
 from fedcommons.federate.site.policy import Policy
+from fedcommons.federate.site.status import status_of
 from tests.federate.attacks.server_asks import ZERO, Asking, clinic_data
 from tests.federate.conftest import FEDERATION, epoch_of, exchange, withdrawn
 
@@ -108,6 +109,17 @@ def test_an_owner_signs_what_was_withdrawn_before_owners_signed(make_site):
     for site in sites:
         site.apply_commit(signed.record)
     assert "withdrawn" not in Asking(b, signed).answer(ZERO).fields
+
+
+def test_an_owner_sees_that_its_withdrawals_are_put_off(make_site):
+    sites, commit = under_a_commit(make_site)
+    b = sites[1]
+    assert status_of(b.store)["withdrawn_not_in_commit"] == 0
+    b.store.withdrawals.withdraw(np.array([0, 1, 2]))  # 0 is shared
+    assert status_of(b.store)["withdrawn_not_in_commit"] == 3
+    assert "withdrawn" in Asking(b, commit).answer(ZERO).fields
+    b.apply_commit(withdrawn(sites, commit, 1, [0], 2).record)
+    assert status_of(b.store)["withdrawn_not_in_commit"] == 0
 
 
 # Sites that are said to have left, deliveries that end, quarantines, weights

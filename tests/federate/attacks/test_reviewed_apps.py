@@ -12,6 +12,7 @@ from fedcommons.errors import FederationError
 from fedcommons.federate.apps.new_app import write_app
 from fedcommons.federate.apps.review import review
 from fedcommons.federate.protocol.refusals import AppNotReviewed
+from fedcommons.federate.site import reviewed_apps
 from fedcommons.federate.site.policy import Policy
 from fedcommons.federate.site.reviewed_apps import check_app, files_in, hash_of
 from tests.federate.tiny import Tiny
@@ -68,7 +69,9 @@ def test_an_app_outside_of_any_project_is_refused(tmp_path):
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_site_refuses_everything_of_an_app_that_it_has_not_reviewed(tiny: Tiny):
+def test_a_site_refuses_everything_of_an_app_that_it_has_not_reviewed(tiny: Tiny, monkeypatch):
+    # The app of `tiny` is in this repository, all of whose files would be read.
+    monkeypatch.setattr(reviewed_apps, "files_in", lambda folder: {"app.py": b""})
     for name in tiny.names:
         (tiny.folder / name).mkdir(parents=True)
         (tiny.folder / name / "policy.toml").write_text(f'apps = ["{"ab" * 32}"]')

@@ -102,7 +102,6 @@ def test_sites_leave_die_and_return_and_only_the_results_are_left(tmp_path):
     ("number", "moment"),
     [
         (signal.SIGINT, "shares a fifth of them"),
-        (signal.SIGTERM, "SuperLink is up"),
         (signal.SIGHUP, "SuperLink is up"),
     ],
 )

@@ -7,6 +7,7 @@ those it sent to, or with most of those it got from, while these agree among eac
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,7 +22,11 @@ from fedcommons.federate.server.quarantine import Offence
 
 logger = shown.logger(__name__)
 
-Pairs = Mapping[tuple[int, int], bool]  # (owner, recipient), by place -> whether they agree
+THOSE = ("those it sent examples to", "those it has examples of")
+
+_Part = tuple[int, int]  # a place, and whether as an owner, 0, or a recipient, 1
+_Pair = tuple[int, int]
+Pairs = Mapping[_Pair, bool]  # (owner, recipient), by place -> whether they agree
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +48,33 @@ class Verdict:
 
 def judge(pairs: Pairs) -> Verdict:
     """Who is wrong, as far as pairs tell: the site that disagrees with most, one after another."""
+    n_of, n_against, pairs_of = Counter[_Part](), Counter[_Part](), dict[int, list[_Pair]]()
+    for pair, agrees in pairs.items():
+        for role, place in enumerate(pair):
+            n_of[place, role] += 1
+            n_against[place, role] += not agrees
+            pairs_of.setdefault(place, []).append(pair)
     left, named = dict(pairs), dict[int, str]()
-    sites = {place for pair in pairs for place in pair}
-    while not all(left.values()):
-        found = []
-        for place in sorted({place for pair in left for place in pair}):
-            for role, what in ((0, "those it sent examples to"), (1, "those it has examples of")):
-                mine = [agrees for pair, agrees in left.items() if pair[role] == place]
-                n_against = len(mine) - sum(mine)
-                if len(mine) >= 2 and 2 * n_against > len(mine):
-                    found.append((n_against / len(mine), n_against, -place, role, what, len(mine)))
+    while True:
+        found = [
+            (against / n_of[part], against, -part[0], part[1])
+            for part, against in n_against.items()
+            if n_of[part] >= 2 and 2 * against > n_of[part]
+        ]
         if not found:
             break
-        _, n_against, minus_place, _, what, n = max(found)
-        named[-minus_place] = f"it computes other gradients than {n_against} of {n} of {what}"
-        left = {pair: yes for pair, yes in left.items() if -minus_place not in pair}
+        _, against, minus_place, role = max(found)
+        wrong = -minus_place
+        n = n_of[wrong, role]
+        named[wrong] = f"it computes other gradients than {against} of {n} of {THOSE[role]}"
+        for pair in pairs_of[wrong]:
+            if pair in left:
+                agrees = left.pop(pair)
+                for part in ((pair[0], 0), (pair[1], 1)):
+                    n_of[part] -= 1
+                    n_against[part] -= not agrees
     disputed = tuple(pair for pair, yes in left.items() if not yes)
-    if 2 * len(named) >= max(len(sites), 1):
+    if 2 * len(named) >= max(len(pairs_of), 1):
         return Verdict(len(pairs), {}, tuple(p for p, yes in pairs.items() if not yes), False)
     return Verdict(len(pairs), named, disputed)
 
@@ -95,6 +110,9 @@ def _compared(collector: AnswerCollector, model: NamedArrays, commit: Commit) ->
     sealed: dict[int, dict[int, bytes]] = {}  # by recipient and owner
     agrees: dict[tuple[int, int], bool] = {}
     pairs = set(commit.pairs)
+    recipients: dict[int, list[int]] = {}
+    for sender, recipient in commit.pairs:
+        recipients.setdefault(sender, []).append(recipient)
 
     def key(fields: Mapping[str, Any]) -> tuple[bytes, bytes]:
         public, signature = bytes_of_all((fields["audit-key"], fields["audit-signature"]))
@@ -111,7 +129,7 @@ def _compared(collector: AnswerCollector, model: NamedArrays, commit: Commit) ->
     keys = collector.asked(model, KEY, lambda _place: nonce, key)
 
     def of_recipients(owner: int) -> dict[str, Any]:
-        places = [r for s, r in commit.pairs if s == owner and r in keys]
+        places = [place for place in recipients.get(owner, ()) if place in keys]
         return {
             **nonce,
             "audit-places": places,

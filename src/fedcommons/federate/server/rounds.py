@@ -284,16 +284,20 @@ class Rounds:
         memory = None
         if state.memory is not None:
             memory = [state.memory.get(members[place].identity) for place in here]
-        rows = found.all_rows
+        rows, W = found.all_rows, held_by_each(self.commit.record)[1][here]
+        arrivals = _arrivals(found, here.tolist(), t + 1)
+        if memory is not None:
+            heard = np.array([row is not None for row in memory])
+            arrivals = replace(arrivals, heard=heard, shares=W)
         with np.errstate(over="ignore", invalid="ignore"):  # noticed below
             estimate, memory = estimation.estimate(
                 self.estimator,
                 self.files,
                 [rows[place] for place in here],
                 memory,
-                _arrivals(found, here.tolist(), t + 1),
+                arrivals,
                 p[here],
-                held_by_each(self.commit.record)[1][here] if self.estimator.combine else None,
+                W,
                 self._rates(found, here.tolist()),
             )
         M = self.commit.n_examples

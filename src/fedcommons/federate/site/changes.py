@@ -146,7 +146,7 @@ class Changes:
         return None
 
     def _need_approval(self, policy: Policy, commit: Commit, smallest: int) -> None:
-        if self._database.get(APPROVED) != b"1":
+        if not self.approved:
             what = (
                 f"would set {smallest} examples apart, for which no owner signed; min-change is "
                 f"{policy.min_change}"
@@ -158,6 +158,11 @@ class Changes:
                 "approve --change`"
             )
         self._database.set(APPROVED, b"")
+
+    @property
+    def approved(self) -> bool:
+        """Whether the operator lets the next change be."""
+        return self._database.get(APPROVED) == b"1"
 
     def approve(self) -> None:
         """The operator lets the next change be, however few examples it is about."""

@@ -33,14 +33,28 @@ def status_of(store: Store) -> dict[str, Any]:
         "own_examples": int(live.sum()) if manifest else None,
         "own_shareable": int((live & manifest.shareable).sum()) if manifest else None,
         "withdrawn": ("everything" if withdrawals.everything else len(withdrawals.fingerprints())),
+        "withdrawn_not_in_commit": _not_in(commit, store) if commit else None,
         "exchanges": store.given.n_exchanges,
         "approved": ", ".join(str(n or "the next") for n in store.given.approved) or None,
+        "change_approved": store.changes.approved,
         "digest": store.commit_record()[0].hex() or None,
         "keeps_an_answer_of": store.kept.training or None,
         "recovers_to": store.recovery.to or None,
         "policy": read_policy(store.folder).listed,
         "held_from_others": {names.get(s, s[:16]): n for s, n in store.received.counts()},
     }
+
+
+def _not_in(commit: Commit, store: Store) -> int:
+    """How many withdrawn examples a commit still has: the server has not asked yet, or waits."""
+    own = [identity.name for identity in store.keyring.identities]
+    for place, member in enumerate(commit.members):
+        manifest = store.manifests.find(bytes.fromhex(member.manifest))
+        if member.identity in own and commit.present[place] and manifest is not None:
+            found = store.withdrawals.since(manifest.for_place(commit, place))
+            n_listed = len(commit.withdrawn[place]) + commit.withdrawn_private[place]
+            return max(len(found.numbers) + found.n_private - n_listed, 0)
+    return 0
 
 
 def summary_of(data: SiteData) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -33,11 +34,13 @@ def reply(
         arrays = coded_answer.answer(model, held, train)
         return ModelSchema.of(arrays).vector(arrays)
 
+    numbers = site.holdings(commit).own
+    order = np.argsort(numbers, kind="stable")
+    own = cache(lambda: site.rows.examples(site.manifest_of(commit)))  # read for all recipients
+
     def of_sent(recipient: int) -> FloatArray:
-        numbers = site.holdings(commit).own
-        order = np.argsort(numbers, kind="stable")
         rows = order[np.isin(numbers[order], commit.draw.assigned(me, recipient))]
-        x, y = site.rows.examples(site.manifest_of(commit))
+        x, y = own()
         return gradient(x[rows], y[rows])
 
     def of_received(sender: int) -> FloatArray:
