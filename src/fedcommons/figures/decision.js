@@ -1,4 +1,4 @@
-// The decision page: sliders, and all that follows them. It follows page.js, whose elements, scales
+// The decision page: sliders, and all that follows them. It follows page_charts.js, whose elements, scales
 // and charts it uses, and outcome.js, which computes.
 
 // What is chosen
@@ -7,7 +7,7 @@ const longest = D.timing ? D.timing.deadlines.at(-1) : null;
 const state = {
   parts: D.names.map(() => D.start.part), copies: D.start.copies,
   deadline: D.start.deadline, best: Boolean(D.timing),
-  shown: D.timing ? "hours" : "variance", along: "part",
+  along: "part", name: "plan", usual: {}, anchor: () => "curves",
 };
 
 // Words
@@ -37,6 +37,8 @@ const MEASURES = [
   { name: "compute", title: "More computing", text: (o) => signed(o.compute) },
   { name: "cost", title: "Cost", text: (o) => count(o.cost) },
 ].filter(({ timed }) => D.timing || !timed);
+
+initially(state, "shown", MEASURES.map(({ name }) => name), D.timing ? "hours" : "variance");
 
 // Tiles
 
@@ -154,7 +156,7 @@ const ALONG = [
 const curve = (measure) => (measure === "heterogeneity"
   ? (share) => ({ heterogeneity: evenness(share) }) : course);
 const charts = new Map(ALONG.map(({ name, xLabel, text }) => [name,
-  lineChart({ shared: { hidden: new Set(), redraw: () => showCurves() }, xLabel, cursorText: text,
+  lineChart({ shared: { hidden: hiddenLines(state), redraw: () => showCurves() }, xLabel, cursorText: text,
     xLog: name === "deadline", integer: name === "copies" })]));
 
 /** What a measure is along one of the sliders, the others staying where they are. */

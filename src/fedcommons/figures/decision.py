@@ -1,7 +1,7 @@
 """The decision page: what to share, with sliders, as one self-contained page.
 
 outcome.js computes what `fedcommons.plan.outcome` does, from what is embedded here; decision.js
-shows it, with the elements and charts of page.js.
+shows it, with the elements and charts of page_charts.js.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fedcommons.plan.timing import CHANCES, STEPS, interpolation_error
 
 MOST_SITES = 60  # a row and a slider for each
 DEADLINES = 60  # on the page's curve
-SCRIPTS = ("page", "outcome", "decision")
+SCRIPTS = ("page_charts", "outcome", "decision")
 SITE_HEADS = {
     "sends": "sends, records",
     "receives": "receives",

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fedcommons import coding, estimators
+from fedcommons.asking import missing_prob
 from fedcommons.errors import ArgumentError
 from fedcommons.estimators import ESTIMATORS, Arrivals, estimate
 from fedcommons.federate.protocol import durable
@@ -58,12 +59,13 @@ def plain_loop(tiny: Tiny, commit, notes: list[dict], estimator: str) -> list[np
         sites = note["sites"]
         on_time = np.array([one["answered"] for one in sites])
         late = np.array([one["late_counts"] for one in sites])
-        asked = np.array([one["outcome"] != OWES for one in sites]) & ~late
+        asked = np.array([one["asked"] and one["outcome"] != OWES for one in sites]) & ~late
+        p = missing_prob(np.array([one["ask_prob"] for one in sites]), np.full(len(sites), P))
         came = answers(models[t])
         for i in np.flatnonzero(late):
             came[i] = answers(models[sites[i]["asked_in"] - 1])[i]
         age = np.array([note["round"] - (one["asked_in"] or note["round"]) for one in sites])
-        value, state = estimate(method, state, came, Arrivals(on_time, asked, late, age), P)
+        value, state = estimate(method, state, came, Arrivals(on_time, asked, late, age), p)
         models.append(models[t] - RATE / len(y) * value.reshape(models[0].shape))
     return models
 
@@ -83,6 +85,31 @@ def test_training_with_late_answers_is_the_plain_loop_of_the_same_schedule(tiny,
     ]  # fmt: skip
     np.testing.assert_allclose(models, expected, rtol=0, atol=1e-12)
     assert np.abs(models[-1]).max() > 0.1
+
+
+@pytest.mark.parametrize("by", ["uniform", "norms"])
+def test_a_round_that_asks_some_leaves_out_those_that_owe_an_answer(tiny, by):
+    grid = tiny.grid(ByTick)
+    grid.due = later
+    with tiny.shared(grid) as federation:
+        models, notes = train_by_tick(
+            federation, grid, 14, estimator="memory", straggler_prob=P, learning_rate=RATE,
+            sites_per_round=2, ask_by=by,
+        )  # fmt: skip
+        expected = plain_loop(tiny, federation.commit, notes, "memory")
+    np.testing.assert_allclose(models, expected, rtol=0, atol=1e-12)
+    assert late_ones(notes)
+    drawn = {
+        (note["round"], one["site"]) for note in notes for one in note["sites"] if one["asked"]
+    }
+    owing = {
+        (n["round"], one["site"]) for n in notes for one in n["sites"] if one["outcome"] == OWES
+    }
+    asked = {(t, who) for t, who, task in grid.asked if task == "answer"}
+    assert asked == drawn - owing
+    assert owing
+    if by == "uniform":
+        assert len(drawn) == 2 * 14
 
 
 def test_a_site_that_owes_an_answer_is_asked_nothing(tiny):

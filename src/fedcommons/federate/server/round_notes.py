@@ -19,11 +19,6 @@ Evaluate = Callable[[int, NamedArrays], Mapping[str, Any] | None]
 TRAINING, SITES = "training_", "sites_"  # before the names of the sites' metrics
 
 
-def rounded(seconds: float | None) -> float | None:
-    """Seconds as they are noted."""
-    return None if seconds is None else round(seconds, 3)
-
-
 HEARD = {"answered", "outdated", "withdrew examples"}  # whether or not the answer counts
 
 
