@@ -274,7 +274,7 @@ def never_on_time(
     if policy.wait != "deadline" or not (never := (held > 0) & (least >= T)).any():
         return ""
     i = int(np.argmax(never))
-    who = [names[k] for k in np.flatnonzero(never)]
+    who = [names[k] for k in np.flatnonzero(never).tolist()]
     others = f" and {len(who) - MOST_NAMED} others" if len(who) > MOST_NAMED else ""
     return (
         f"deadline = {T:g} leaves {', '.join(who[:MOST_NAMED])}{others} no chance to be on time: "
