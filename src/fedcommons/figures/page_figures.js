@@ -35,8 +35,8 @@ function drawCurves(plot, figure, state, group) {
   const everything = group.flatMap((member) => member.lines);
   const ps = probabilities(everything);
   const look = looks(figure.lines);
-  const moments = ["second_moment", "second_moment_exact"];
   const clocked = present(figure.lines[0].seconds);
+  const moments = clocked ? ["second_moment"] : ["second_moment", "second_moment_exact"];
   const overs = clocked ? ["seconds", "ticks"] : ["rounds"];
   const names = figure.metrics.map(({ name }) => name);
   initially(state, "p", ps, ps.at(-1));

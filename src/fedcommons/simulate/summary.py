@@ -20,6 +20,7 @@ import pyarrow
 from fedcommons.checks import FloatArray
 from fedcommons.estimators import ESTIMATORS
 from fedcommons.intervals import mean_and_half
+from fedcommons.simulate import times
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.definition import Figure, Line, Study
 from fedcommons.simulate.tables import final
@@ -91,7 +92,8 @@ def summarise(
                 if not ESTIMATORS[line.curve.estimator].needs_everybody
             ]
             settings += _settings(figure.name, named, values, place, main.sign)
-    return Summary(main.name, tuple(settings), tuple(_sentences(settings)))
+    first = () if study.target is None else times.sentences(study, runs, labels)
+    return Summary(main.name, tuple(settings), (*first, *_sentences(settings)))
 
 
 def _settings(
