@@ -5,7 +5,7 @@ import pytest
 
 from fedcommons import asking, coding, estimators, reliability
 from fedcommons.errors import ArgumentError, StudyError
-from fedcommons.estimators import ESTIMATORS
+from fedcommons.estimators import ESTIMATORS, Arrivals
 from fedcommons.simulate import asked, batched, draws, grids, timelines
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.few_rows import FewRows
@@ -22,6 +22,8 @@ LINES = {
     "by_norms": {"ask": 3.0, "ask_by": "norms", "estimator": "memory"},
     "by_norms_warm": {"ask": 3.0, "ask_by": "norms", "estimator": "memory", "warm": True},
     "by_norms_without_memory": {"ask": 2.0, "ask_by": "norms"},
+    "filled": {"ask": 2.0, "estimator": "filled"},
+    "filled_by_norms": {"ask": 2.0, "ask_by": "norms", "estimator": "filled"},
     "average": {"ask": 5.0, "estimator": "responder_average"},
 }
 
@@ -42,7 +44,8 @@ def plain_loop(dataset, line):
     params, norms, p = task.initial(), np.full(N, np.nan), np.full(N, 0.3)
     first = task.answers(params, shares) if line.warm else None
     state = estimators.start(estimator, N, len(params), warm=first)
-    moments, right = [], [task.count_correct(params)]
+    moments, right, heard = [], [task.count_correct(params)], np.full(N, line.warm)
+    W = np.asarray(shares.sum(axis=1)).ravel()
     for t in range(ROUNDS):
         probs = line.ask_some.probs(np.ones(N, np.bool_), p, norms)
         ask = line.ask_some.chosen(probs, asked.units(N, t, seed=SEED, run=RUN))
@@ -50,7 +53,9 @@ def plain_loop(dataset, line):
         change = np.linalg.norm(answers - (0 if state is None else state), axis=1)
         norms = np.where(here, change, norms)
         missing = asking.missing_prob(probs, p)
-        found, state = estimators.estimate(estimator, state, answers, here, missing)
+        came = Arrivals(here, ask, np.zeros(N, np.bool_), None, heard, W)
+        found, state = estimators.estimate(estimator, state, answers, came, missing)
+        heard = heard | here
         params = params - line.learning_rate * line.decay**t / len(data.labels) * found
         moments.append(found @ found)
         right.append(task.count_correct(params))

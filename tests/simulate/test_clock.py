@@ -1,9 +1,20 @@
 """Training under a clock: the engines against a plain loop, and what every clock must keep."""
 
+import json
+from dataclasses import replace
+
+import numpy as np
+import pyarrow.parquet
 import pytest
 
-from fedcommons.simulate import batched
+import fedcommons as fc
+from fedcommons.cli import terminal
+from fedcommons.errors import ArgumentError, StudyError
+from fedcommons.figures.report import write_report
+from fedcommons.metrics import METRICS
+from fedcommons.simulate import batched, estimate, feasible, runner, timelines
 from fedcommons.simulate.curves import Curve
+from fedcommons.simulate.folder import Folder
 from fedcommons.simulate.timing import Timing
 from tests.reference import clocked
 
@@ -74,3 +85,120 @@ def test_the_engine_is_the_plain_loop(blobs, trained, name):
     assert found.second_moment[k] == pytest.approx(wanted["second_moment"][:-1], rel=2e-3)
     assert found.reached[k] == wanted["reached"]
     assert found.ticks[k, -1] > 5
+
+
+SMALL = {
+    "clients": 4, "class_size": 5, "rounds": 6, "runs": 2, "test_size": 100, "learning_rate": 0.3,
+    "clock": {
+        "seconds": 20, "target": 0.4, "delays": "exponential", "rate": [400.0, 200.0, 100.0, 60.0],
+        "link": 0.3, "multiply_adds": 20.0, "away": {"share": 0.2, "seconds": 2.0},
+    },
+    "grid": [
+        {"partition": "dirichlet", "alpha": 0.5, "policy": ["all", "fastest:2"], "work": "sized",
+         "deadline": 1.0, "estimator": "responder_average"},
+        {"partition": "dirichlet", "alpha": 0.5, "policy": "deadline", "late": "remember",
+         "deadline": 1.0, "work": "fits"},
+    ],
+}  # fmt: skip
+
+
+def test_a_study_with_a_clock_has_its_results_on_seconds(tmp_path, capsys):
+    study = fc.simulate.study("small", **SMALL)
+    found = fc.simulate.run(study, out=tmp_path / "small", workers=1)
+    seconds = np.array(found.curves["seconds"]).reshape(3, 7)
+    assert (seconds == np.linspace(0, 20, 7)).all()
+    ticks = np.array(found.curves["ticks_mean"]).reshape(3, 7)
+    assert (np.diff(ticks) >= 0).all()
+    assert ticks[:, -1].min() > 3
+    times = pyarrow.parquet.read_table(tmp_path / "small" / "times.parquet").to_pylist()
+    folder = Folder(tmp_path / "small")
+    runs = np.stack([folder.read_run(r, study.digest).reached for r in range(2)])
+    order = {curve.key: k for k, curve in enumerate(study.curves)}
+    for row in times:
+        assert row["reached"] == np.isfinite(runs[:, order[row["curve"]]]).sum()
+    reported = write_report(folder)
+    json.dumps(reported, allow_nan=False)
+    terminal.print_lines(reported["lines"], METRICS["accuracy"])
+    shown = capsys.readouterr().out
+    assert "Accuracy after 20 s" in shown
+    assert "s to 0.4" in shown
+    page = (tmp_path / "small" / "report.html").read_text()
+    assert "Seconds to an accuracy of 0.4" in page
+    assert "20 seconds by the clock" in page
+    assert " reaches 0.4 first, in " in reported["summary"]["sentences"][0]
+    assert found.runs["seconds_to_target"].to_numpy().tolist() == runs.ravel().tolist()
+
+
+def test_a_line_without_a_tick_keeps_its_first_model(blobs):
+    """As a short estimate of how long a study takes may have it."""
+    lines = [curve(**LINES[name]) for name in ("all", "fedbuff", "chunk_warm")]
+    short = replace(TIMING, seconds=0.5)
+    found = batched.simulate_block(blobs, lines, **SIZES, n_rounds=3, runs=[0], timing=short)[0]
+    assert found.ticks[[0, 2]].max() == 0
+    assert (found.correct[[0, 2]] == found.correct[0, 0]).all()
+    assert not found.marked().diverged.any()
+    study = fc.simulate.study("small", **SMALL)
+    assert estimate.seconds(study, 2, 1, at_most=0.0) > 0
+
+
+def test_rates_are_chosen_by_the_time_to_the_target():
+    rates = {**SMALL, "learning_rate": [1e-6, 0.3], "tune": True, "tune_runs": 1}
+    found = fc.simulate.run(fc.simulate.study("tuned", **rates), workers=1)
+    assert {curve.learning_rate for curve in found.study.curves} == {0.3}
+
+
+def test_lines_alone_are_as_in_company(blobs):
+    """Whoever drops out on the way, and whoever has the same ticks, changes nothing else."""
+    some = [curve(**LINES[name]) for name in ("latest", "all", "fedbuff")]
+    some.append(replace(some[0], learning_rate=0.1))
+    together = batched.simulate_block(
+        blobs, some, **SIZES, n_rounds=POINTS, runs=[5], timing=TIMING
+    )[0]
+    for k, one in enumerate(some):
+        alone = batched.simulate_block(
+            blobs, [one], **SIZES, n_rounds=POINTS, runs=[5], timing=TIMING
+        )[0]
+        assert together.correct[k].tolist() == alone.correct[0].tolist()
+        assert together.second_moment[k] == pytest.approx(alone.second_moment[0], rel=1e-4)
+
+
+def test_the_laws_p_is_how_often_clients_are_late_when_asked():
+    """Estimated p converges to it: 400 s, 4.5 standard errors of both."""
+    line = {"policy": "deadline", "deadline": 1.5, "estimator": "memory", "late": "remember"}
+    held, timing = np.array([20, 8, 4, 2]), replace(TIMING, seconds=400.0)
+    args = (timing, held, np.zeros(4, int), 20.0)
+    law, guess = (
+        timelines.of_clock(curve(**line, prob_from_law=known), *args, seed=1, run=0)
+        for known in (True, False)
+    )
+    assert law.probs.shape == (4,)
+    assert guess.probs.shape == guess.ticks.asked.shape
+    n = law.ticks.asked.sum(axis=0)
+    seen = 1 - law.ticks.on_time.sum(axis=0) / n
+    sem = np.sqrt(np.maximum(seen * (1 - seen), 1 / n) * 2 / n)
+    assert (abs(seen - law.probs) <= 4.5 * sem).all()
+    assert np.allclose(guess.probs[-1], seen, rtol=0, atol=0.02)
+    known = timelines.of_clock(curve(**line, assumed_prob=0.3), *args, seed=1, run=0)
+    assert known.probs.tolist() == [0.3] * 4
+
+
+def test_who_can_never_be_on_time_is_named_before_the_run(caplog):
+    def checked(**line):
+        grid = {"partition": "iid", "policy": "deadline", **line}
+        study = fc.simulate.study("s", **{**SMALL, "grid": grid})
+        feasible.check_fits(study, runner.study_data(study))
+
+    with pytest.raises(
+        StudyError, match=r"longer than what the link of client 1 takes, at least 0.3"
+    ):
+        checked(deadline=0.25)
+    feasible._warn_once.cache_clear()
+    with caplog.at_level("WARNING"):
+        checked(deadline=1.0)
+    assert (
+        "leaves client 2, client 3, client 4 no chance to be on time: client 2 needs at"
+        in caplog.text
+    )
+    checked(deadline=0.25, late="remember", estimator="memory")  # late answers count
+    with pytest.raises(ArgumentError, match="at most the 4 clients"):
+        checked(policy="fastest:5")

@@ -1,10 +1,12 @@
 """Corrected chunks in studies: the engine against a plain loop, and what cannot be asked for."""
 
+import re
+
 import numpy as np
 import pytest
 
-from fedcommons.errors import ArgumentError
-from fedcommons.simulate import batched, curve_runs, draws, models
+from fedcommons.errors import ArgumentError, StudyError
+from fedcommons.simulate import batched, curve_runs, draws, feasible, models, study
 from fedcommons.simulate.curve_runs import Block
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.models import Examples
@@ -94,3 +96,25 @@ def test_the_engine_is_the_plain_loop(blobs, name):
 def test_what_cannot_be_corrected_is_refused(line, message):
     with pytest.raises(ArgumentError, match=message):
         Curve(**{**LINE, **line})
+
+
+def test_what_anchors_take_is_said_before_the_run_or_refused(blobs, caplog, monkeypatch):
+    made = study(
+        "anchors",
+        clock={"seconds": 30, "delays": "exponential", "rate": 400.0, "multiply_adds": 20.0},
+        grid={
+            "partition": "iid", "policy": "deadline", "deadline": 0.9, "work": "chunk", "c": 0.5,
+            "d": 2, "correct": True, "model": ["softmax", "mlp"],
+        },
+        clients=N, class_size=K, rounds=2, runs=1,
+    )  # fmt: skip
+    feasible._warn_once.cache_clear()
+    feasible.check_fits(made, blobs)
+    said = [record.message for record in caplog.records]
+    assert len(said) == 1  # linear models need residuals alone
+    assert re.match(
+        r"correct with model mlp: .* take \d+ MB a run; .* up to \d+ of the models", said[0]
+    )
+    monkeypatch.setattr(feasible, "_machine_bytes", lambda: 10_000)
+    with pytest.raises(StudyError, match=r"would (keep|remember)"):
+        feasible.check_fits(made, blobs)

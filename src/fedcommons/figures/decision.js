@@ -7,9 +7,8 @@ const longest = D.timing ? D.timing.deadlines.at(-1) : null;
 const state = {
   parts: D.names.map(() => D.start.part), copies: D.start.copies,
   deadline: D.start.deadline, best: Boolean(D.timing),
-  name: "curves", usual: {}, anchor: () => "curves-title", // what the address says
+  name: "plan", usual: {}, anchor: () => "curves", // what the address says
 };
-const color = (k) => `var(--series-${k})`;
 
 // Words
 

@@ -2,6 +2,7 @@ const N_COLORS = Number(
   getComputedStyle(document.documentElement).getPropertyValue("--series-count"));
 const WIDE = 480; // from this width on, labels stand beside the lines' ends
 const LABEL_HEIGHT = 20;
+const color = (k) => `var(--series-${k % N_COLORS})`;
 const figures = JSON.parse(document.getElementById("data").textContent);
 
 // Elements. Text only ever becomes text nodes, so no label can be markup.

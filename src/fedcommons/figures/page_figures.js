@@ -1,7 +1,6 @@
 // The kinds of figure. Each fills `plot` and returns what gives the rows of its table; `state`
 // outlives a switch of the setting.
 
-const color = (k) => `var(--series-${k % N_COLORS})`;
 const seriesOf = (line, metric, look, over = "rounds") =>
   ({ label: line.label, xs: line[over], ownPlaces: over === "ticks", ...line.values[metric], ...look });
 const rowsOf = (...charts) => () => charts.flatMap((chart) => chart.rows());
@@ -36,8 +35,8 @@ function drawCurves(plot, figure, state, group) {
   const everything = group.flatMap((member) => member.lines);
   const ps = probabilities(everything);
   const look = looks(figure.lines);
-  const moments = ["second_moment", "second_moment_exact"];
   const clocked = present(figure.lines[0].seconds);
+  const moments = clocked ? ["second_moment"] : ["second_moment", "second_moment_exact"];
   const overs = clocked ? ["seconds", "ticks"] : ["rounds"];
   const names = figure.metrics.map(({ name }) => name);
   initially(state, "p", ps, ps.at(-1));

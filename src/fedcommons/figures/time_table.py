@@ -44,13 +44,17 @@ def time_table(figure: Figure, labels: list[str], times: pyarrow.Table) -> Marku
                 ROW,
                 label=named[row["curve"]],
                 median=seconds(row["median"]),
-                band=f"{seconds(row['low'])} – {seconds(row['high'])}",
+                band=_band(row),
                 reached=f"{row['reached']} of {row['runs']}",
                 ratio=times_as_fast(row["ratio_median"]),
             )
             for row in rows
         ),
     )
+
+
+def _band(row: Row) -> str:
+    return f"{seconds(row['low'])} – {seconds(row['high'])}" if row["reached"] else "–"
 
 
 def seconds(value: float) -> str:

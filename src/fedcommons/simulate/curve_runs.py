@@ -81,6 +81,9 @@ class CurveRun:
         if self.by_norms is None:
             return
         arrivals, p = self.by_norms.choose(t)
+        heard = np.isfinite(self.by_norms.norms) | self.curve.warm
+        W = np.asarray(self.held.sum(axis=1), np.float64).ravel()
+        arrivals = replace(arrivals, heard=heard, shares=W)
         estimator = ESTIMATORS[self.curve.estimator]
         self.timeline.ticks.asked[t] = arrivals.asked
         self.timeline.ticks.on_time[t] = arrivals.on_time

@@ -147,10 +147,12 @@ def _check_clients_can_answer(study: Study, clock: Timing, dataset: Dataset) -> 
         needed = vectors * n_params * np.dtype(np.float32).itemsize
         kept += needed * study.block_size
         if curve.corrected and curve.model not in models.LINEAR:
+            of_clients = law, shared.placement, absences, per_example
+            most = int(timelines.division_of(curve, *of_clients).n_chunks.max())
             _warn_once(
-                f"correct with model {curve.model}: anchors and gradients of shared examples take "
-                f"{needed / 1e6:.0f} MB a run; a site would keep a model of "
-                f"{4 * n_params / 1e6:.1f} MB for each of its chunks"
+                f"correct with model {curve.model}: chunks, anchors and gradients of shared "
+                f"examples take {needed / 1e6:.0f} MB a run; a site would keep up to {most} of the "
+                f"models that it received, {4 * n_params / 1e6:.1f} MB each"
             )
     if kept > _machine_bytes():
         raise StudyError(

@@ -36,6 +36,7 @@ from fedcommons.simulate.timing import Timing
 from fedcommons.streams import stream
 from fedcommons.work import Work
 
+MOST_NAMED = 5  # clients in a message
 LOOKS_APART = 1.01  # the test set is looked at when so many times as much time has passed
 CAP = 0.95  # of an estimated p, as in `Reliability`
 
@@ -273,10 +274,12 @@ def never_on_time(
     if policy.wait != "deadline" or not (never := (held > 0) & (least >= T)).any():
         return ""
     i = int(np.argmax(never))
+    who = [names[k] for k in np.flatnonzero(never).tolist()]
+    others = f" and {len(who) - MOST_NAMED} others" if len(who) > MOST_NAMED else ""
     return (
-        f"deadline = {T:g} leaves {names[i]} no chance to be on time: it needs at least "
-        f"{least[i]:.3g} s for what it is asked; a longer deadline, less work or late answers that "
-        "are remembered would help"
+        f"deadline = {T:g} leaves {', '.join(who[:MOST_NAMED])}{others} no chance to be on time: "
+        f"{names[i]} needs at least {least[i]:.3g} s for what it is asked; a longer deadline, less "
+        "work or late answers that are remembered would help"
     )
 
 

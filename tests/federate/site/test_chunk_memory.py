@@ -1,8 +1,12 @@
+import signal
+
 import numpy as np
 import pytest
 
+from fedcommons.federate.protocol import durable
 from fedcommons.federate.site import chunk_memory
 from fedcommons.federate.site.chunk_memory import MOST_CHUNKS, ChunkMemory
+from tests.federate.tiny import die_at, in_child
 
 N, P = 101, 3
 
@@ -84,3 +88,27 @@ def test_what_is_of_something_else_or_damaged_is_forgotten(tmp_path):
     assert memory.last(1).tolist() == [0, 0, 0]
     chunk_memory.clear(tmp_path)
     assert not (tmp_path / chunk_memory.FOLDER).exists()
+
+
+@pytest.mark.parametrize("at", ["store.chunk:before", "store.chunk:after", "store.chunks:before"])
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_death_leaves_the_old_sum_or_the_new_one(tmp_path, at, times):
+    memory = opened(tmp_path)
+    cuts(memory, None, least=12)
+    for k in range(8):
+        memory.remember(k, np.full(P, 2.0**k), len(memory.places(k)) * 0.02)
+    before = memory.sum()
+
+    def main():
+        durable.reached = die_at(at, times)
+        again = opened(tmp_path)
+        again.remember(0, np.full(P, 1000.0), len(again.places(0)) * 0.02)
+        again.cut(2.0, N, 12)  # half as many
+
+    assert in_child(main) == -signal.SIGKILL
+    again = opened(tmp_path)
+    assert again.notes.number in (4, 8)
+    assert again.sum().tolist() in (before.tolist(), (before + 999).tolist())
+    again.cut(2.0, N, 12)
+    assert again.notes.number == 4
+    assert again.sum().tolist() in (before.tolist(), (before + 999).tolist())

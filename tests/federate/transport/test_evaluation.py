@@ -12,8 +12,9 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 
 from fedcommons.errors import ArgumentError
 from fedcommons.federate.protocol import durable
-from fedcommons.federate.server import site_metrics
-from fedcommons.federate.server.site_metrics import EXAMPLES
+from fedcommons.federate.server import results, site_metrics
+from fedcommons.federate.server.round_notes import RoundNote
+from fedcommons.federate.server.site_metrics import EXAMPLES, SiteMetrics
 from fedcommons.federate.transport import messages
 from fedcommons.federate.transport.coded_sum import CodedSum
 from fedcommons.figures.federation import write_page
@@ -393,3 +394,24 @@ def test_replies_that_are_tampered_with_are_left_out(tiny):
 
     result, _ = run(tiny, tiny.grid(Wrong, evaluate=measured), 1)
     assert result.evaluate_metrics_clientapp[1]["n"] == N["d"]
+
+
+def test_a_site_that_sends_other_names_in_every_round_cannot_add_columns_without_end(monkeypatch):
+    """Those of the most rounds have a column, and the server's own."""
+    monkeypatch.setattr(results, "MOST_COLUMNS", 3)
+    history = [
+        RoundNote(
+            t,
+            metrics={"own": 1.0},
+            training=SiteMetrics.of(
+                {"a": {"loss": 1.0, EXAMPLES: 5}, "b": {f"x{t}": 1.0, f"y{t}": 2.0, EXAMPLES: 5}},
+                {},
+            ),
+        )
+        for t in range(20)
+    ]
+    rounds, _, of_sites = results.tables(history)
+    columns = {name for row in rounds for name in row} - set(results.OF_A_ROUND)
+    assert {"own", "training_loss"} < columns
+    assert len(columns) == 4
+    assert {row["metric"] for row in of_sites} >= {"loss", "x7", "y19"}  # rows have no such end

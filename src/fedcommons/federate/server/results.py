@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -25,6 +26,7 @@ if TYPE_CHECKING:  # results can be read without what a federation needs
 
 FORMAT = "fedcommons.federation"
 VERSION = 1
+MOST_COLUMNS = 256  # of rounds.parquet, for metrics of the sites
 TABLES = ("rounds", "answers", "site_metrics")
 
 
@@ -108,20 +110,32 @@ def write(
 Rows = list[dict[str, Any]]
 
 OF_A_ROUND = (  # all else was measured
-    *("round", "seconds", "deadline", "why", "asked", "answered", "late", "clipped", "sites"),
+    *(
+        "round",
+        "seconds",
+        "deadline",
+        "why",
+        "rate",
+        "asked",
+        "answered",
+        "late",
+        "clipped",
+        "sites",
+    ),
 )
 
 
 def tables(history: Sequence[RoundNote]) -> tuple[Rows, Rows, Rows]:
     """The rows of rounds.parquet, answers.parquet and site_metrics.parquet."""
     measured = [note.all_metrics for note in history]
-    names = sorted({name for metrics in measured for name in metrics})
+    names = _names(history)
     rounds = [
         {
             "round": note.round,
             "seconds": note.seconds,
             "deadline": note.deadline,
             "why": note.why,
+            "rate": note.rate,
             "asked": note.n_asked,
             "answered": note.n_answered,
             "late": sum(site.late_counts for site in note.sites),
@@ -133,6 +147,17 @@ def tables(history: Sequence[RoundNote]) -> tuple[Rows, Rows, Rows]:
     ]
     answers = [{"round": note.round, **asdict(site)} for note in history for site in note.sites]
     return rounds, answers, [row for note in history for row in _of_sites(note)]
+
+
+def _names(history: Sequence[RoundNote]) -> list[str]:
+    """The metrics with a column: the server's, and of the sites' those of the most rounds.
+
+    A site may send other names in every round.
+    """
+    own = {name for note in history for name in note.metrics}
+    rounds = Counter(name for note in history for name in note.all_metrics if name not in own)
+    most = sorted(rounds, key=lambda name: (-rounds[name], name))[:MOST_COLUMNS]
+    return sorted(own.union(most))
 
 
 def _of_sites(note: RoundNote) -> Rows:

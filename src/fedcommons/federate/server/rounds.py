@@ -11,7 +11,7 @@ import numpy as np
 from fedcommons import shown
 from fedcommons.checks import BoolArray, FloatArray
 from fedcommons.errors import FederationError
-from fedcommons.estimators import ESTIMATORS, Arrivals
+from fedcommons.estimators import ESTIMATORS
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.holders import held_by_each
 from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays
@@ -26,10 +26,12 @@ from fedcommons.federate.server.hooks import Hooks
 from fedcommons.federate.server.lifting import lift_what_was_asked
 from fedcommons.federate.server.offences import Offences
 from fedcommons.federate.server.open_question import OWES
-from fedcommons.federate.server.round_answers import LateAnswer, RoundAnswers
-from fedcommons.federate.server.round_notes import RoundNote, SiteNote
+from fedcommons.federate.server.rates import Rates
+from fedcommons.federate.server.round_answers import RoundAnswers
+from fedcommons.federate.server.round_notes import RoundNote
 from fedcommons.federate.server.settings import Settings
 from fedcommons.federate.server.site_metrics import Numbers
+from fedcommons.federate.server.site_notes import of_sites, with_late
 from fedcommons.federate.server.training_state import TrainingState
 from fedcommons.optimizers import OPTIMIZERS, USUAL
 
@@ -48,7 +50,9 @@ class Rounds:
         self.estimator = ESTIMATORS[settings.method.estimator]
         self.optimizer = OPTIMIZERS[settings.method.server_optimizer]
         self.offences = Offences()
+        self.rates = Rates(settings, self.files, self.schema)
         self.chooser = Chooser(settings.ask)
+        self.was_alone = False  # in the last round
 
     @property
     def commit(self) -> Commit:
@@ -74,7 +78,9 @@ class Rounds:
 
         What is remembered of those who are missing stays as it is, nothing at first.
         """
+        self.rates.send(state, 0)
         found = self._answers(state, 0)
+        self.rates.hear(state, found, self.commit, 0)
         self.use_up(found)
         if not found.answered.any():
             raise FederationError(
@@ -106,12 +112,13 @@ class Rounds:
         sites are asked again under the next commit.
         """
         start, t = time.monotonic(), state.round
+        self.rates.send(state, t + 1)
         if there is None:
             there = np.ones(len(self.commit.members), np.bool_)
         for _ in range(1 + MOST_REPEATS):
             p = straggler_prob(self.settings, self.commit, state.reliability)
             choice = self.chooser.choice(self.commit, t + 1, np.array(self.commit.active), p)
-            step = _Step(self, state, self._ask(state, t + 1, there, choice), choice)
+            step = _Step(self, state, self._ask(state, t + 1, there, choice), choice, there)
             model, pooled = hooks.train(t + 1, step.asked.asking, step)
             if not step.is_made:
                 raise FederationError(
@@ -124,7 +131,8 @@ class Rounds:
         state.model = self._as_handed_back(model, state.model, step.model_before)
         commit, present = self.commit, np.array(self.commit.active)
         state.round = t + 1
-        if found.answered.any() or not (there & choice.asked & present).any():
+        self.was_alone = step.is_alone
+        if not step.is_alone or not (there & choice.asked & present).any():
             busy = np.isin(np.arange(len(present)), sorted(found.owing | set(found.late)))
             asked = choice.asked & present & ~busy
             state.reliability = before.observe(found.answered & asked, asked)
@@ -139,10 +147,11 @@ class Rounds:
             t + 1,
             round(time.monotonic() - start, 3),
             commit.order,
-            _by_site(commit, found, step),
+            of_sites(commit, found, choice, step.straggler_prob, step.changes),
             training=replace(step.metrics, pooled=dict(pooled)),
             deadline=None if found.decided is None else round(found.decided.seconds, 3),
             why="" if found.decided is None else found.decided.why,
+            rate=step.rate,
         )
         self.chooser.learn([note])
         return note
@@ -241,13 +250,14 @@ class Rounds:
         places = [place for place, late in found.late.items() if late.row is not None]
         if state.memory is None or not places:
             return
+        self.rates.hear(state, found, self.commit, state.round)
         members = self.commit.members
         rows = estimation.remember(
             self.estimator,
             self.files,
             [found.late[place].row for place in places],
             [state.memory.get(members[place].identity) for place in places],
-            _arrivals(found, places, state.round),
+            found.arrivals(places, state.round),
             self._rates(found, places),
         )
         pairs = zip(places, rows, strict=True)
@@ -264,17 +274,23 @@ class Rounds:
             return np.full(len(found.rows), np.nan)
         memory = state.memory
         known = None if memory is None else [memory.get(m.identity) for m in self.commit.members]
-        return estimation.changes(self.files, found.rows, known)
+        return estimation.changes(self.files, found.all_rows, known)
 
-    def step(self, state: TrainingState, found: RoundAnswers, p: FloatArray) -> None:
-        """Move the model along the estimate; p is the probability that a site does not count."""
+    def step(
+        self, state: TrainingState, found: RoundAnswers, p: FloatArray, choice: Choice
+    ) -> float:
+        """Move the model along the estimate; p is how often sites straggle that are asked.
+
+        Returns the step on the mean gradient.
+        """
         t, members = state.round, self.commit.members
+        self.rates.hear(state, found, self.commit, t + 1)
         here = np.flatnonzero(self.commit.active)
         memory = None
         if state.memory is not None:
             memory = [state.memory.get(members[place].identity) for place in here]
         rows, W = found.all_rows, held_by_each(self.commit.record)[1][here]
-        arrivals = _arrivals(found, here.tolist(), t + 1)
+        arrivals = found.arrivals(here.tolist(), t + 1, choice.asked)
         if memory is not None:
             heard = np.array([row is not None for row in memory])
             arrivals = replace(arrivals, heard=heard, shares=W)
@@ -285,17 +301,17 @@ class Rounds:
                 [rows[place] for place in here],
                 memory,
                 arrivals,
-                p[here],
+                choice.missing_prob(p)[here],
                 W,
                 self._rates(found, here.tolist()),
             )
         M = self.commit.n_examples
-        step = self.settings.learning_rate * self.settings.decay**t / M
+        rate = self.rates.of(state, self.commit)
         with np.errstate(over="ignore", invalid="ignore"):  # noticed below
             direction, moments = self.optimizer.direction(state.moments, estimate, M, USUAL)
             del estimate  # as large as the model, like all that follows
             moved = self.schema.vector(state.model)
-            moved -= step * direction
+            moved -= rate / M * direction
             model = self.schema.model(moved, state.model)
         if not all(np.isfinite(x).all() for x in (*self.schema.trained(model), *moments)):
             raise self._not_finite(found, t)
@@ -303,6 +319,7 @@ class Rounds:
         if state.memory is not None and memory is not None:
             by_place = dict(zip(here.tolist(), memory, strict=True))
             state.memory |= self._remembered([by_place.get(i) for i in range(len(members))])
+        return rate
 
     def _rates(self, found: RoundAnswers, places: Sequence[int]) -> FloatArray | None:
         """How far what is remembered moves, where a chunk counts for as many as there are."""
@@ -325,17 +342,27 @@ class Rounds:
 class _Step:
     """What the server makes of a round's replies, when the strategy hands them on."""
 
-    def __init__(self, rounds: Rounds, state: TrainingState, asked: Asked, choice: Choice) -> None:
-        self._rounds, self._state, self.asked, self.choice = rounds, state, asked, choice
+    def __init__(
+        self,
+        rounds: Rounds,
+        state: TrainingState,
+        asked: Asked,
+        choice: Choice,
+        there: BoolArray,
+    ) -> None:
+        self._rounds, self._state, self.asked = rounds, state, asked
+        self.choice, self.there = choice, there
         self.model_before = state.model
-        self.is_made = self.is_outdated = False
+        self.is_made = self.is_outdated = self.is_alone = False
+        self.rate: float | None = None
 
     def __call__(self, replies: Iterable[Heard]) -> tuple[NamedArrays, Numbers]:
         """Move the model along the estimate; the model, and the sites' metrics of training.
 
         If nobody answers who was asked, and nobody is there who is still at work, the server is
         alone: the model stays as it is, whatever is remembered, and nothing is learnt of any site.
-        If the draw asks nobody, that is by design.
+        Where some are asked, nobody's answering is by design if anybody is connected: the estimator
+        has counted on it.
         """
         if self.is_made:
             raise FederationError("the answers of a round can be aggregated once")
@@ -344,10 +371,9 @@ class _Step:
         self.found, self.is_outdated = rounds.taken(state, self.asked, replies)
         self.straggler_prob = straggler_prob(rounds.settings, rounds.commit, state.reliability)
         self.changes = rounds.changes(state, self.found)
-        nobody = not self.choice.asked.any() and not self.is_outdated
-        if self.found.answered.any() or nobody or OWES in self.found.outcomes:
-            missing = self.choice.missing_prob(self.straggler_prob)
-            rounds.step(state, self.found, missing)
+        self.is_alone = self._is_alone()
+        if not self.is_alone and not self.is_outdated:
+            self.rate = rounds.step(state, self.found, self.straggler_prob, self.choice)
         else:
             rounds.remember(state, self.found)
         rounds.use_up(self.found)
@@ -355,45 +381,12 @@ class _Step:
         self.metrics = self.found.site_metrics(names)
         return state.model, self.metrics.pooled
 
-
-def _by_site(commit: Commit, found: RoundAnswers, step: _Step) -> tuple[SiteNote, ...]:
-    """What became of each site that is with the commit."""
-    choice, changes, notes = step.choice, step.changes, []
-    for i in np.flatnonzero(commit.present).tolist():
-        note = SiteNote(
-            commit.members[i].site,
-            bool(found.answered[i]),
-            found.outcomes[i],
-            float(step.straggler_prob[i]),
-            found.clipped.get(i, 1.0),
-            bool(choice.asked[i]),
-            float(choice.probs[i]),
-            float(changes[i]) if np.isfinite(changes[i]) else None,
-            _rounded(found.seconds.get(i)),
-        )
-        notes.append(with_late(note, found.late[i]) if i in found.late else note)
-    return tuple(notes)
-
-
-def with_late(note: SiteNote, late: LateAnswer) -> SiteNote:
-    """The note of a site whose answer to an earlier question came, too."""
-    return replace(
-        note,
-        seconds=_rounded(late.seconds),
-        asked_in=late.round,
-        late_by=_rounded(max(late.seconds - late.deadline, 0.0)),
-        late_counts=late.row is not None,
-    )
-
-
-def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 3)
-
-
-def _arrivals(found: RoundAnswers, places: Sequence[int], in_round: int) -> Arrivals:
-    """What arrived of these sites: (n,) each."""
-    late = np.array([place in found.late and found.late[place].row is not None for place in places])
-    busy = np.array([place in found.owing for place in places])
-    asked_in = [found.late[place].round if place in found.late else in_round for place in places]
-    age = np.where(late, in_round - np.array(asked_in), 0)
-    return Arrivals(found.answered[list(places)], ~busy & ~late, late, age)
+    def _is_alone(self) -> bool:
+        if self.found.answered.any() or OWES in self.found.outcomes:
+            return False
+        commit, meeting = self._rounds.commit, self._rounds.federation.meeting
+        active = np.array(commit.active)
+        if (self.choice.probs[active] == 1).all():
+            return True
+        could = np.flatnonzero(active & self.there)
+        return all(meeting.node(commit.members[place].identity) is None for place in could)

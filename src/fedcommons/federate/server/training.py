@@ -171,7 +171,8 @@ class Training:
             slow.warn(state.history)
             if around.on_round:
                 around.on_round(note)
-            silent = round_notes.silent_rounds(note, silent)
+            counts = rounds.was_alone or self.settings.ask is None
+            silent = round_notes.silent_rounds(note, silent) if counts else 0
             if silent == most_silent:
                 raise FederationError(
                     f"nobody answered, {silent} times in a row, up to round {t + 1}: the model is "
