@@ -191,6 +191,7 @@ def settings_from(run_config: Mapping[str, Any]) -> dict[str, Any]:
         "server-optimizer",
         "seed",
         "answer-bound",
+        "step-control",
         "scale",
         "evaluate-every",
         "fraction-evaluate",

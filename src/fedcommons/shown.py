@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import html as _html
 import logging
+import re
 import unicodedata
 
 HIDDEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")  # control, format, surrogate, unknown, breaks
@@ -35,6 +36,11 @@ def cell(text: object) -> str:
     return f"'{safe}" if first in ("=", "+", "-", "@") else safe
 
 
+def without_folders(text: object) -> str:
+    """Text in which files of this machine are named without the folders that they are in."""
+    return re.sub(r"(?<![\w./:])/(?:[^\s/'\"]+/)+([^\s/'\"]+)", r"\1", str(text))
+
+
 class _OneLine(logging.Filter):
     """Makes a record's message safe before any handler sees it."""
 
@@ -51,7 +57,7 @@ def logger(name: str) -> logging.Logger:
     return found
 
 
-__all__ = ["cell", "html", "logger", "plain"]
+__all__ = ["cell", "html", "logger", "plain", "without_folders"]
 
 
 def __dir__() -> list[str]:

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -67,6 +68,12 @@ def results(folder):
     result = run("simulate", "study.toml", "--out", "out", "--workers", "1", cwd=folder)
     assert result.returncode == 0, result.stderr
     assert "Accuracy after the last round" in result.stdout
+    assert re.search(r"line +┃ +accuracy", result.stdout)
+    assert "…" not in result.stdout  # no name is cut at 80 columns
+    page = (folder / "out" / "report.html").read_text()
+    assert str(folder) not in page  # nor is where the data are said
+    assert "mine.npz" in page
+    assert "Makkonen" not in page
     assert "2 runs in" in result.stdout
     return folder / "out"
 

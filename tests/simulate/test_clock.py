@@ -12,7 +12,7 @@ from fedcommons.cli import terminal
 from fedcommons.errors import ArgumentError, StudyError
 from fedcommons.figures.report import write_report
 from fedcommons.metrics import METRICS
-from fedcommons.simulate import batched, feasible, runner
+from fedcommons.simulate import batched, estimate, feasible, runner, timelines
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.folder import Folder
 from fedcommons.simulate.timing import Timing
@@ -125,6 +125,20 @@ def test_a_study_with_a_clock_has_its_results_on_seconds(tmp_path, capsys):
     page = (tmp_path / "small" / "report.html").read_text()
     assert "Seconds to an accuracy of 0.4" in page
     assert "20 seconds by the clock" in page
+    assert " reaches 0.4 first, in " in reported["summary"]["sentences"][0]
+    assert found.runs["seconds_to_target"].to_numpy().tolist() == runs.ravel().tolist()
+
+
+def test_a_line_without_a_tick_keeps_its_first_model(blobs):
+    """As a short estimate of how long a study takes may have it."""
+    lines = [curve(**LINES[name]) for name in ("all", "fedbuff", "chunk_warm")]
+    short = replace(TIMING, seconds=0.5)
+    found = batched.simulate_block(blobs, lines, **SIZES, n_rounds=3, runs=[0], timing=short)[0]
+    assert found.ticks[[0, 2]].max() == 0
+    assert (found.correct[[0, 2]] == found.correct[0, 0]).all()
+    assert not found.marked().diverged.any()
+    study = fc.simulate.study("small", **SMALL)
+    assert estimate.seconds(study, 2, 1, at_most=0.0) > 0
 
 
 def test_rates_are_chosen_by_the_time_to_the_target():
@@ -146,6 +160,26 @@ def test_lines_alone_are_as_in_company(blobs):
         )[0]
         assert together.correct[k].tolist() == alone.correct[0].tolist()
         assert together.second_moment[k] == pytest.approx(alone.second_moment[0], rel=1e-4)
+
+
+def test_the_laws_p_is_how_often_clients_are_late_when_asked():
+    """Estimated p converges to it: 400 s, 4.5 standard errors of both."""
+    line = {"policy": "deadline", "deadline": 1.5, "estimator": "memory", "late": "remember"}
+    held, timing = np.array([20, 8, 4, 2]), replace(TIMING, seconds=400.0)
+    args = (timing, held, np.zeros(4, int), 20.0)
+    law, guess = (
+        timelines.of_clock(curve(**line, prob_from_law=known), *args, seed=1, run=0)
+        for known in (True, False)
+    )
+    assert law.probs.shape == (4,)
+    assert guess.probs.shape == guess.ticks.asked.shape
+    n = law.ticks.asked.sum(axis=0)
+    seen = 1 - law.ticks.on_time.sum(axis=0) / n
+    sem = np.sqrt(np.maximum(seen * (1 - seen), 1 / n) * 2 / n)
+    assert (abs(seen - law.probs) <= 4.5 * sem).all()
+    assert np.allclose(guess.probs[-1], seen, rtol=0, atol=0.02)
+    known = timelines.of_clock(curve(**line, assumed_prob=0.3), *args, seed=1, run=0)
+    assert known.probs.tolist() == [0.3] * 4
 
 
 def test_who_can_never_be_on_time_is_named_before_the_run(caplog):

@@ -73,6 +73,7 @@ def test_all_settings_together():
             (("none", 0.0), ("some", 0.3), ("memory", 0.1))}  # fmt: skip
     assert found(study(0.1, 0.5), best).sentences == (
         "some is the best line in all of 2 settings.",
+        "memory beats none in both settings.",
         "memory is behind the best line in all 2 settings.",
         "none is behind the best line in all 2 settings.",
     )

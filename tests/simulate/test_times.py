@@ -1,11 +1,13 @@
 import math
 
 import numpy as np
+import pyarrow
 import pytest
 
 from fedcommons.simulate import times
 from fedcommons.simulate.curves import Curve
-from fedcommons.simulate.definition import Figure, Line
+from fedcommons.simulate.definition import Figure, Line, Study
+from fedcommons.simulate.timing import Timing
 
 WAITING = Curve("iid", policy="all", estimator="responder_average")
 FASTEST = Curve("iid", policy="fastest:3", work="sized", estimator="responder_average")
@@ -57,3 +59,24 @@ def test_simple_policies_need_nothing_of_this_project():
         Curve("iid", policy="fastest:1", estimator="fedbuff", late="remember"),
     ):
         assert not times.is_simple(other)
+
+
+def test_what_is_said_of_the_first_to_get_there():
+    figure = Figure("f", "curves", "", tuple(Line(c.policy, c) for c in (WAITING, OURS)))
+    clock = Timing(9.0, target=0.8)
+    study = Study("s", (figure,), clock=clock)
+
+    def said(waiting, ours):
+        of = {WAITING: waiting, OURS: ours}
+        rows = np.stack([of[curve] for curve in study.curves], axis=1).ravel()
+        runs = pyarrow.table({times.SECONDS: np.array(rows, float)})
+        (found,) = times.sentences(study, runs, lambda f: [line.label for line in f.lines])
+        return found
+
+    assert said([9, 8], [2, 3]) == (
+        "deadline reaches 0.8 first, in 2 s in the median of 2 runs; the best simple policy, all, "
+        "in 8 s in the median of 2 runs."
+    )
+    assert said([1, 2], [3, 4]).endswith("in 1 s in the median of 2 runs: it is a simple policy.")
+    assert said([math.inf] * 2, [math.inf] * 2) == "no line reaches 0.8."
+    assert said([math.inf] * 2, [math.inf, 5]).startswith("deadline reaches 0.8 first, in 5 s")

@@ -25,8 +25,8 @@ LEGEND = (
     "no sharing; · not beaten in cost and variance at once."
 )
 TIMES = (
-    "Deadline: the one with the fewest hours. Round: seconds on average, held copies included. "
-    "Late answers count as missing; remembered ones allow for shorter deadlines."
+    "Deadline: the longest within 5 % of the fewest hours. Round: seconds on average, with the "
+    "copies' load. Late answers count as missing; remembered ones allow for shorter deadlines."
 )
 FEW_SITES = 12  # of which each has a line
 MOST_NAMES = 12  # of classes, in words

@@ -14,6 +14,9 @@ from fedcommons.simulate.folder import Folder
 
 def report(
     folder: Annotated[Path, typer.Argument(help="A results folder.")],
+    every_claim: Annotated[
+        bool, typer.Option("--claims", help="Print every claim with its evidence.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check the claims, draw the figures and write the page again, without running anything.
@@ -35,5 +38,5 @@ def report(
     if as_json:
         terminal.print_json(folder, reported)
         return
-    terminal.print_report(reported)
+    terminal.print_report(reported, every_claim=every_claim)
     screen.say(f"Open {folder / 'report.html'}")

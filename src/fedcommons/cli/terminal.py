@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,10 +22,17 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from fedcommons import shown
 from fedcommons.cli import exit_codes, screen
 from fedcommons.intervals import half_width
 from fedcommons.metrics import METRICS, Metric
 
+COUNTED = {
+    "does not hold": "do not hold",
+    "undecided": "undecided (more runs may decide them)",
+    "holds": "hold",
+}
+MOST_FAILED = 8  # of a screenful
 STYLES = {"holds": "green", "does not hold": "red", "undecided": "yellow"}
 
 
@@ -69,15 +78,40 @@ def print_json(folder: Path, reported: Mapping[str, Any]) -> None:
     screen.say_json({"folder": str(folder), **reported})
 
 
-def print_report(reported: Mapping[str, Any], *, show_lines: bool = False) -> None:
-    """Claims, what every line reached if that is wanted, and what diverged."""
+def print_report(
+    reported: Mapping[str, Any], *, show_lines: bool = False, every_claim: bool = False
+) -> None:
+    """What was found; what every line reached and all claims if that is wanted; what diverged."""
     if reported["claims"]:
-        print_claims(reported)
+        print_claims(reported) if every_claim else print_verdicts(reported)
     if show_lines:
         print_lines(reported["lines"], METRICS[reported["metric"]])
     for sentence in reported.get("summary", {}).get("sentences", ()):
         screen.say(sentence)
     say_diverged(reported["lines"])
+
+
+def print_verdicts(reported: Mapping[str, Any]) -> None:
+    """The result in a sentence, the verdicts counted, and the claims that do not hold."""
+    width = max(40, min(Console().width, 100))
+
+    def say(words: str, indent: str = "") -> None:
+        screen.say(*textwrap.wrap(shown.plain(words), width, subsequent_indent=indent))
+
+    if reported.get("found"):
+        say(reported["found"])
+    verdicts = Counter(claim["verdict"] for claim in reported["claims"])
+    counts = ", ".join(f"{verdicts[v]} {words}" for v, words in COUNTED.items() if verdicts[v])
+    judged = count(len(reported["claims"]), "claim")
+    say(f"{judged}, from {count(reported['runs'], 'run')}: {counts}.")
+    failed = [claim for claim in reported["claims"] if claim["verdict"] == "does not hold"]
+    if failed:
+        screen.say("What does not hold:")
+    for claim in failed[:MOST_FAILED]:
+        say(f"  - {claim['claim']}", "    ")
+    if len(failed) > MOST_FAILED:
+        screen.say(f"  and {len(failed) - MOST_FAILED} more")
+    say("Every claim with its evidence is in the page, and in fedcommons report FOLDER --claims.")
 
 
 def print_lines(lines: Sequence[Mapping[str, Any]], main: Metric) -> None:
@@ -86,11 +120,11 @@ def print_lines(lines: Sequence[Mapping[str, Any]], main: Metric) -> None:
     clocked, timed = "clock" in lines[0], "target" in lines[0]
     end = f"{lines[0]['clock']:g} s" if clocked else "the last round"
     table = Table(title=f"{words[0].upper()}{words[1:]} after {end}", title_justify="left")
-    table.add_column("figure")
+    table.add_column("figure", overflow="fold")
     if not clocked:
         table.add_column("p", justify="right")
-    table.add_column("line")
-    table.add_column("", justify="right")
+    table.add_column("line", overflow="fold")
+    table.add_column(main.title.removeprefix("test "), justify="right", no_wrap=True)
     if timed:
         table.add_column(f"s to {lines[0]['target']:g}", justify="right")
     for line in lines:

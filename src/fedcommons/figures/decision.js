@@ -1,5 +1,5 @@
-// The decision page: sliders, and all that follows them. It follows page_charts.js, whose elements, scales
-// and charts it uses, and outcome.js, which computes.
+// The decision page: sliders, and all that follows them. It comes after page_charts.js, whose
+// elements, scales and charts it uses, and outcome.js, which computes.
 
 // What is chosen
 
@@ -7,7 +7,7 @@ const longest = D.timing ? D.timing.deadlines.at(-1) : null;
 const state = {
   parts: D.names.map(() => D.start.part), copies: D.start.copies,
   deadline: D.start.deadline, best: Boolean(D.timing),
-  along: "part", name: "plan", usual: {}, anchor: () => "curves",
+  name: "plan", usual: {}, anchor: () => "curves", // what the address says
 };
 
 // Words

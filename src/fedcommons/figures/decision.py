@@ -26,7 +26,7 @@ from fedcommons.plan.timing import CHANCES, STEPS, interpolation_error
 
 MOST_SITES = 60  # a row and a slider for each
 DEADLINES = 60  # on the page's curve
-SCRIPTS = ("page_charts", "outcome", "decision")
+SCRIPTS = ("page_charts.js", "outcome.js", "decision.js")
 SITE_HEADS = {
     "sends": "sends, records",
     "receives": "receives",
@@ -82,7 +82,7 @@ def render(found: Decision) -> Markup:
         packaged("decision_template.html"),
         css=style.page_css(),
         own_css=packaged("decision.css"),
-        script=joined((packaged(f"{name}.js") for name in SCRIPTS), "\n"),
+        script=joined((packaged(name) for name in SCRIPTS), "\n"),
         data=json_for_script(_data(found)),
         who=f"{sites.n_sites} sites, {sites.n_examples:,} examples of {sites.n_classes} classes.",
         sentence=found.sentence,

@@ -1,5 +1,5 @@
 // What one way to share brings: what fedcommons.plan.outcome computes, step by step, from what is
-// embedded in the page. A test compares the two. It follows page.js.
+// embedded in the page. A test compares the two. It follows page_charts.js.
 
 const D = JSON.parse(document.getElementById("decision").textContent);
 const N = D.names.length;
@@ -212,12 +212,9 @@ function outcome(parts, d, deadline) {
 }
 globalThis.outcome = outcome; // for the test
 
-/** The deadline with the fewest hours, of a grid. */
+/** The longest deadline of those with the fewest hours, within 5 %, of a grid. */
 function bestDeadline(share) {
-  let best = null;
-  for (const T of D.timing.deadlines) {
-    const found = course(share, T);
-    if (best === null || found.hours < best.hours) best = found;
-  }
-  return best.deadline;
+  const hours = D.timing.deadlines.map((T) => course(share, T).hours);
+  const most = 1.05 * least(hours);
+  return D.timing.deadlines[hours.findLastIndex((value) => value <= most)] ?? D.timing.deadlines.at(-1);
 }

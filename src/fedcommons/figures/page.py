@@ -11,6 +11,7 @@ import math
 import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -107,7 +108,7 @@ def render_page(
         contents=_contents(study, claims),
         figures=joined(rest, "\n"),
         claims=claims_section(claims),
-        command=record.get("command", ""),
+        command=shown.without_folders(record.get("command", "")),
         choice=PAPERS_CURVES if study.is_papers else "",
         facts=_facts(study, record),
     )
@@ -281,7 +282,7 @@ def _length(study: Study) -> str:
 
 
 def _examples(study: Study) -> Markup:
-    dataset = {"mnist": "MNIST"}.get(study.dataset, study.dataset)
+    dataset = {"mnist": "MNIST"}.get(study.dataset, Path(study.dataset).name)
     if not study.class_size:
         return markup("<b>all</b> training examples of $dataset", dataset=dataset)
     words = "<b>K = $size</b> examples of each class of $dataset, drawn anew in each run"
@@ -303,7 +304,7 @@ def _facts(study: Study, record: Mapping[str, Any]) -> Markup:
         if key in record:
             facts[key] = ", ".join(f"{name} {entry}" for name, entry in record[key].items())
     if "data" in record:
-        facts["data"] = "; ".join(record["data"].get("words", ()))
+        facts["data"] = shown.without_folders("; ".join(record["data"].get("words", ())))
     if "seconds" in record:  # not before the study's first end
         facts["time"] = f"{record['seconds']:,.1f} seconds"
     return joined(markup("<dt>$k</dt><dd>$v</dd>", k=k, v=v) for k, v in facts.items())

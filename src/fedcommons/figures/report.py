@@ -11,6 +11,7 @@ import pyarrow
 from fedcommons import claims
 from fedcommons.figures import captions
 from fedcommons.figures.draw import draw_all
+from fedcommons.figures.headline import headline
 from fedcommons.figures.page import render_page
 from fedcommons.simulate import tables, times
 from fedcommons.simulate.definition import Study
@@ -39,6 +40,7 @@ def write_report(folder: Folder) -> dict[str, Any]:
     folder.write_text("report.html", page)
     summary = {"summary": found.as_dict()} if found else {}
     return {
+        "found": headline(study, table, found)[0],
         **checked,
         **summary,
         "metric": study.measured[0].name,

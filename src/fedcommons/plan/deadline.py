@@ -1,4 +1,4 @@
-"""Which deadline to take: the one with the fewest hours to the target."""
+"""Which deadline to take: by the hours to the target."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from fedcommons.errors import ArgumentError
 from fedcommons.plan.outcome import Outcome, Question, Shared, outcome
 
 TRIED = 24  # deadlines, from the shortest that lets everybody answer to the longest answers
-FINER = 8  # between the best of these and its neighbours
+FINER = 8  # between the one that is taken of these and the next
+SLACK = 1.05  # of the fewest hours
 
 
 def tried(question: Question, load: FloatArray, n: int = TRIED) -> FloatArray:
@@ -23,14 +24,20 @@ def tried(question: Question, load: FloatArray, n: int = TRIED) -> FloatArray:
 
 
 def best(question: Question, share: Shared) -> Outcome:
-    """The outcome with the deadline that takes the fewest hours."""
+    """The outcome with the longest deadline of those that take the fewest hours, within `SLACK`.
+
+    A deadline that is too short costs more than one that is too long: a round ends when everybody
+    has answered, and noise costs more than a course says that was not measured.
+    """
     grid = tried(question, question.own + share.received)
     found = [outcome(question, share, T) for T in grid.tolist()]
-    k = _fewest(found)
-    low, high = grid[max(0, k - 1)], grid[min(len(grid) - 1, k + 1)]
-    finer = np.linspace(low, high, FINER + 2)[1:-1].tolist()
-    found += [outcome(question, share, T) for T in finer]
-    return found[_fewest(found)]
+    most = SLACK * min(_hours(one) for one in found)
+    k = max(k for k, one in enumerate(found) if _hours(one) <= most)
+    if k + 1 == len(grid):
+        return found[k]
+    finer = np.linspace(grid[k], grid[k + 1], FINER + 2)[1:-1].tolist()
+    between = [outcome(question, share, T) for T in finer]
+    return [found[k], *(one for one in between if _hours(one) <= most)][-1]
 
 
 def at(question: Question, share: Shared, deadline: float | None) -> Outcome:
@@ -56,8 +63,8 @@ def at(question: Question, share: Shared, deadline: float | None) -> Outcome:
     return outcome(question, share, deadline)
 
 
-def _fewest(found: list[Outcome]) -> int:
-    return int(np.argmin([np.inf if one.hours is None else one.hours for one in found]))
+def _hours(one: Outcome) -> float:
+    return np.inf if one.hours is None else one.hours
 
 
 __all__ = ["at", "best", "tried"]

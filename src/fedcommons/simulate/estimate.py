@@ -70,8 +70,16 @@ def _work(curve: Curve) -> tuple[str, str, int, int, str, str]:
 def _block_seconds(study: Study, rounds: int) -> float:
     runner.study_data(study)  # loaded once, and not counted
     start = time.perf_counter()
-    runner.compute_block(replace(study, rounds=rounds), 0)
+    runner.compute_block(_of_length(study, rounds), 0)
     return time.perf_counter() - start
+
+
+def _of_length(study: Study, rounds: int) -> Study:
+    """The study with so many rounds; under a clock with that part of its seconds."""
+    if study.clock is None:
+        return replace(study, rounds=rounds)
+    seconds = study.clock.seconds * rounds / study.rounds
+    return replace(study, rounds=rounds, clock=replace(study.clock, seconds=seconds))
 
 
 def in_words(seconds: float) -> str:

@@ -20,10 +20,12 @@ import pyarrow
 from fedcommons.checks import FloatArray
 from fedcommons.estimators import ESTIMATORS
 from fedcommons.intervals import mean_and_half
+from fedcommons.simulate import times
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.definition import Figure, Line, Study
 from fedcommons.simulate.tables import final
 
+MOST_DUELS = 6  # sentences; the table has the rest
 RANKED = ("curves", "grid")  # kinds of figures that compare ways to train
 
 
@@ -48,12 +50,16 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The lines of one figure at one p, the best first; lost ones, by label, are apart."""
+    """The lines of one figure at one p, the best first; lost ones, by label, are apart.
+
+    `beats` are pairs of labels whose paired difference has its 95 % interval on the first's side.
+    """
 
     figure: str
     straggler_prob: float
     ranks: tuple[Rank, ...]
     lost: tuple[str, ...]
+    beats: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +92,8 @@ def summarise(
                 if not ESTIMATORS[line.curve.estimator].needs_everybody
             ]
             settings += _settings(figure.name, named, values, place, main.sign)
-    return Summary(main.name, tuple(settings), tuple(_sentences(settings)))
+    first = () if study.target is None else times.sentences(study, runs, labels)
+    return Summary(main.name, tuple(settings), (*first, *_sentences(settings)))
 
 
 def _settings(
@@ -124,7 +131,17 @@ def _ranked(figure: str, p: float, of_line: Mapping[str, FloatArray], sign: int)
                 is_best or behind is None or behind_half is None or behind <= behind_half,
             )
         )
-    return Setting(figure, p, tuple(ranks), tuple(lost))
+    beats = [
+        (one, other)
+        for k, one in enumerate(order)
+        for other in order[k + 1 :]
+        if _is_ahead(*mean_and_half(sign * (of_line[one] - of_line[other])))
+    ]
+    return Setting(figure, p, tuple(ranks), tuple(lost), tuple(beats))
+
+
+def _is_ahead(difference: float | None, half: float | None) -> bool:
+    return difference is not None and half is not None and difference > half
 
 
 def _known(found: tuple[float | None, float | None]) -> tuple[float, float | None]:
@@ -142,12 +159,28 @@ def _sentences(settings: Sequence[Setting]) -> list[str]:
         for label in sorted(labels, key=lambda label: -good[label])
         if good[label]
     ]
+    found += _duels(settings, {label for label in labels if n == 1 or good[label] == n})
     found += [
         f"{label} is behind the best line in all {n} settings."
         for label in labels
         if n > 1 and not good[label] and all(_is_there(label, setting) for setting in settings)
     ]
     return found
+
+
+def _duels(settings: Sequence[Setting], best: set[str]) -> list[str]:
+    """Who beats whom in every setting, for lines whose place the other sentences do not say."""
+    n = len(settings)
+    always = [
+        pair
+        for pair in (settings[0].beats if settings else ())
+        if all(pair in s.beats for s in settings)
+    ]
+    return [
+        f"{one} beats {other} in {'both' if n == 2 else f'all {n}'} settings."
+        for one, other in always
+        if one not in best
+    ][:MOST_DUELS]
 
 
 def _praise(label: str, good: int, alone: int, n: int) -> str:

@@ -472,6 +472,7 @@ def _run_table(
                 pyarrow.array(late.ravel()), n_late
             ),
             **{final(name): values for name, values in last.items()},
+            **({} if study.target is None else {times.SECONDS: result.reached}),
         },
         schema=_runs_schema(study),
     )
@@ -490,5 +491,6 @@ def _runs_schema(study: Study) -> pyarrow.Schema:
             "diverged": TYPES[bool],
             "late_accuracies": pyarrow.list_(pyarrow.float32(), _n_late(study.rounds)),
             **{final(name): TYPES[float] for name in beside_accuracy(study)},
+            **({} if study.target is None else {times.SECONDS: TYPES[float]}),
         }
     )

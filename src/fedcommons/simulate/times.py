@@ -24,6 +24,7 @@ from fedcommons.simulate.definition import Figure, Study
 from fedcommons.simulate.folder import Folder
 
 FILE = "times.parquet"
+SECONDS = "seconds_to_target"  # the column of runs.parquet
 SIMPLE_WORK = ("full", "mini", "sized")
 SIMPLE_ESTIMATORS = ("coded_sum", "responder_average", "wait_for_all")
 LOW, HIGH = 0.1, 0.9  # the quantiles that a band shows
@@ -113,6 +114,37 @@ def best_simple(figure: Figure, seconds: dict[Curve, FloatArray]) -> Curve | Non
         return None
     times = {curve: of(seconds[curve]) for curve in simple}
     return min(simple, key=lambda c: (-times[c].reached, times[c].median, times[c].low))
+
+
+def sentences(
+    study: Study, runs: pyarrow.Table, labels: Callable[[Figure], Sequence[str]]
+) -> Iterator[str]:
+    """Which line of each figure reaches the target first, and what the best simple policy takes."""
+    every = runs[SECONDS].to_numpy().reshape(-1, len(study.curves))
+    seconds = dict(zip(study.curves, every.T, strict=True))
+    for figure in study.figures:
+        named = dict(zip((line.curve for line in figure.lines), labels(figure), strict=True))
+        time = {curve: of(seconds[curve]) for curve in named}
+        first = min(named, key=lambda c: (-time[c].reached, time[c].median, time[c].low))
+        where = f"In {figure.name}, " if len(study.figures) > 1 else ""
+        if not time[first].reached:
+            yield f"{where}no line reaches {study.target:g}."
+            continue
+        simple = best_simple(figure, seconds)
+        said = f"{where}{named[first]} reaches {study.target:g} first, {_takes(time[first])}"
+        if simple == first:
+            yield f"{said}: it is a simple policy."
+        elif simple is None:
+            yield f"{said}."
+        else:
+            yield f"{said}; the best simple policy, {named[simple]}, {_takes(time[simple])}."
+
+
+def _takes(time: Time) -> str:
+    if not np.isfinite(time.median):
+        return f"in {time.reached} of {time.runs} runs"
+    those = "" if time.reached == time.runs else f" ({time.reached} of {time.runs} get there)"
+    return f"in {time.median:.3g} s in the median of {time.runs} runs{those}"
 
 
 def table(study: Study, folder: Folder, labels: Callable[[Figure], Sequence[str]]) -> pyarrow.Table:

@@ -200,6 +200,17 @@ def test_a_checkpoint_and_stores_from_before_late_answers_are_gone_on_with(tmp_p
         store.kept.keep("training", 1, {}, {})
 
 
+def test_a_checkpoint_from_before_step_control_is_gone_on_with(tmp_path):
+    """Checkpoint 5 -> 6."""
+    old = unpacked("checkpoint-version-5.zip", tmp_path)
+    (path,) = old.state_dir.glob("training-*/checkpoint.npz")
+    assert notes_of(path)["version"] == 5
+    model = old.run(5, **SETTINGS)
+    old.close()
+    np.testing.assert_allclose(model.ravel(), expected_after_5_rounds(old), rtol=1e-12)
+    assert checkpoints.read_checkpoint(path).secants.values == {}
+
+
 @pytest.mark.parametrize("side", ["before", "after"])
 @pytest.mark.parametrize("name", ["answers", "history", "checkpoint"])
 def test_a_server_that_dies_as_it_upgrades_goes_on(version_1, name, side):

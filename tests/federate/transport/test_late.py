@@ -11,6 +11,7 @@ from fedcommons.errors import ArgumentError
 from fedcommons.estimators import ESTIMATORS, Arrivals, estimate
 from fedcommons.federate.protocol import durable
 from fedcommons.federate.server.open_question import OWES
+from fedcommons.federate.server.settings import Settings
 from fedcommons.tasks import softmax
 from tests.federate.tiny import ByTick, Tiny, die_at, gradient, in_child, train_by_tick
 from tests.federate.transport.test_kill_matrix import Forking
@@ -275,3 +276,64 @@ def test_sites_die_as_they_keep_an_answer_and_as_they_drop_it(tiny, tmp_path):
     np.testing.assert_allclose(models, expected, rtol=0, atol=1e-12)
     assert len(list(tmp_path.glob("? store.*"))) == 4 * 4
     assert ("d", True) in {(who, counts) for _, who, _, counts in late_ones(notes)}
+
+
+def test_step_control_shortens_steps_that_would_not_settle_and_survives_a_kill(tmp_path):
+    """At fifty times the usual rate; whole, and killed in round 4."""
+    settings = {"learning_rate": 25.0, "step_control": True, "estimator": "latest", "warm": True}
+    losses, reached = {}, {}
+    for name, controlled, killed in (
+        ("free", False, False), ("whole", True, False), ("killed", True, True),
+    ):  # fmt: skip
+        tiny = Tiny(tmp_path / name)
+        now = settings | {"step_control": controlled}
+
+        def main(tiny=tiny, now=now) -> None:
+            durable.reached = die_at("server.checkpoint:before", 5)
+            with tiny.shared(grid := tiny.grid(ByTick)) as federation:
+                train_by_tick(federation, grid, 12, **now)
+
+        if killed:
+            assert in_child(main) == -signal.SIGKILL
+        with tiny.shared(grid := tiny.grid(ByTick)) as federation:
+            models, notes = train_by_tick(federation, grid, 12, **now)
+            last = [note["rate"] for note in notes][-1]
+            assert (last < 25) == controlled
+        reached[name] = models[-1]
+        x = softmax.with_bias(
+            np.concatenate([d.x.take(np.arange(d.n_examples)) for d in tiny.data.values()])
+        )
+        y = np.concatenate([d.y for d in tiny.data.values()])
+        scores = x @ models[-1]
+        scores -= scores.max(axis=1, keepdims=True)
+        chances = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+        losses[name] = -np.log(chances[np.arange(len(y)), y]).mean()
+        tiny.close()
+    assert losses["whole"] < losses["free"]
+    np.testing.assert_array_equal(reached["killed"], reached["whole"])
+
+
+def test_every_answer_of_a_slow_site_counts(tiny):
+    """However many rounds it takes: what it was asked is what counted, but for the last."""
+    grid = tiny.grid(ByTick)
+    grid.due = lambda site, tick: tick + (site == "b") * (1 + tick % 4)
+    with tiny.shared(grid) as federation:
+        _, notes = train_by_tick(federation, grid, 30)
+        still_open = [q.round for q in federation.state.newest_checkpoint().owed.values()]
+    asked = [tick for tick, who, task in grid.asked if (who, task) == ("b", "answer")]
+    counted = [asked_in for _, who, asked_in, counts in late_ones(notes) if counts]
+    assert len(counted) > 5
+    assert asked == counted + still_open
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"estimator": "coded_sum"}, "must go with an estimator that remembers"),
+        ({"server_optimizer": "adam"}, "server optimizers sgd, momentum"),
+        ({"local_steps": 2}, "one step on all examples"),
+    ],
+)
+def test_step_control_is_refused_where_it_means_nothing(settings, message):
+    with pytest.raises(ArgumentError, match=message):
+        Settings.of(step_control=True, **settings)

@@ -23,6 +23,7 @@ from fedcommons.federate.server.answer_files import Row
 from fedcommons.federate.server.formats import CHECKPOINT, SavedTraining
 from fedcommons.federate.server.open_question import OpenQuestion
 from fedcommons.federate.server.round_notes import RoundNote
+from fedcommons.federate.server.site_secants import SiteSecants
 from fedcommons.npz import unpack_npz, write_npz
 from fedcommons.reliability import Reliability
 
@@ -51,6 +52,7 @@ class Checkpoint:
         moments: what the server optimizer keeps, (its number of moments, P).
         sizes: the sizes of each site's last answers per unit of share, by its identity.
         owed: the question that a site has not answered yet, by its identity.
+        secants: how fast sites' gradients change, for step control.
         missed, rounds, run: what is known of how often each site answers, (N,).
     """
 
@@ -70,6 +72,7 @@ class Checkpoint:
     unfiled: Mapping[str, npt.NDArray[np.floating[Any]]] = field(default_factory=dict)
     sizes: Mapping[str, list[float]] = field(default_factory=dict)
     owed: Mapping[str, OpenQuestion] = field(default_factory=dict)
+    secants: SiteSecants = field(default_factory=SiteSecants)
     moments: FloatArray
     missed: IntArray
     rounds: IntArray
@@ -111,6 +114,7 @@ class Checkpoint:
             "memory": rows,
             "sizes": dict(self.sizes),
             "owed": {site: question.to_json() for site, question in self.owed.items()},
+            "secants": self.secants.to_json(),
         }
         arrays: dict[str, npt.NDArray[Any]] = {
             "notes": np.frombuffer(json.dumps(notes).encode(), np.uint8),
@@ -169,6 +173,7 @@ class Checkpoint:
             unfiled=saved.answers,
             sizes={str(i): [float(x) for x in last] for i, last in notes["sizes"].items()},
             owed={str(i): OpenQuestion.from_json(one) for i, one in notes["owed"].items()},
+            secants=SiteSecants.from_json(notes["secants"]),
             moments=arrays["moments"],
             missed=arrays["missed"],
             rounds=arrays["rounds"],

@@ -173,6 +173,12 @@ def _with_owed(saved: SavedTraining) -> SavedTraining:
     return replace(saved, notes={**saved.notes, "owed": {}})
 
 
+def _with_secants(saved: SavedTraining) -> SavedTraining:
+    """Checkpoint 5 -> 6: it has what step control knows of sites; it knows nothing yet."""
+    nothing: dict[str, Any] = {"values": {}, "anchors": {}, "models": {}}
+    return replace(saved, notes={**saved.notes, "secants": nothing})
+
+
 STATE_DIR = Format(
     "state-dir",
     upgrades=(_with_a_number, _without_epochs, _with_a_chain, _with_quarantine, _with_signatures),
@@ -185,5 +191,6 @@ CHECKPOINT = Format(
         _with_metrics_of_sites,
         _with_sizes,
         _with_owed,
+        _with_secants,
     ),
 )

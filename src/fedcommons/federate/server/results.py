@@ -110,7 +110,18 @@ def write(
 Rows = list[dict[str, Any]]
 
 OF_A_ROUND = (  # all else was measured
-    *("round", "seconds", "deadline", "why", "asked", "answered", "late", "clipped", "sites"),
+    *(
+        "round",
+        "seconds",
+        "deadline",
+        "why",
+        "rate",
+        "asked",
+        "answered",
+        "late",
+        "clipped",
+        "sites",
+    ),
 )
 
 
@@ -124,6 +135,7 @@ def tables(history: Sequence[RoundNote]) -> tuple[Rows, Rows, Rows]:
             "seconds": note.seconds,
             "deadline": note.deadline,
             "why": note.why,
+            "rate": note.rate,
             "asked": note.n_asked,
             "answered": note.n_answered,
             "late": sum(site.late_counts for site in note.sites),

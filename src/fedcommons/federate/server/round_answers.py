@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from fedcommons import shown
 from fedcommons.checks import BoolArray
+from fedcommons.estimators import Arrivals
 from fedcommons.federate.protocol.withdrawals import Withdrawn
 from fedcommons.federate.server.advice import advice
 from fedcommons.federate.server.answer_files import Row
@@ -91,6 +92,18 @@ class RoundAnswers:
         """Where the answer lies that came of each site, in time or late."""
         late = {place: answer.row for place, answer in self.late.items()}
         return [row or late.get(place) for place, row in enumerate(self.rows)]
+
+    def arrivals(
+        self, places: Sequence[int], in_round: int, chosen: BoolArray | None = None
+    ) -> Arrivals:
+        """What arrived of these sites, (n,) each, of all that were `chosen` to be asked."""
+        came = [place in self.late and self.late[place].row is not None for place in places]
+        late = np.array(came, np.bool_)
+        free = np.array([place not in self.owing for place in places], np.bool_) & ~late
+        asked_in = [self.late[place].round if place in self.late else in_round for place in places]
+        age = np.where(late, in_round - np.array(asked_in, np.int64), 0)
+        asked = free if chosen is None else free & chosen[list(places)]
+        return Arrivals(self.answered[list(places)], asked, late, age)
 
     def replace_row(self, place: int, row: Row | None, why: str = "") -> None:
         """Another row for the answer that came of a site; none if it may not count."""

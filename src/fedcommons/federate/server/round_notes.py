@@ -18,6 +18,7 @@ Evaluate = Callable[[int, NamedArrays], Mapping[str, Any] | None]
 
 TRAINING, SITES = "training_", "sites_"  # before the names of the sites' metrics
 
+
 HEARD = {"answered", "outdated", "withdrew examples"}  # whether or not the answer counts
 
 
@@ -59,6 +60,7 @@ class RoundNote:
     Attributes:
         seconds: how long it took.
         deadline: how many seconds it waited for answers at most, and `why` so many.
+        rate: the step on the mean gradient.
         commit: the order of the commit that it ended under.
         sites: those that are with the commit.
         metrics: what the app's evaluation at the server says of the model after it.
@@ -75,6 +77,7 @@ class RoundNote:
     evaluation: SiteMetrics = field(default_factory=SiteMetrics)
     deadline: float | None = None
     why: str = ""
+    rate: float | None = None
 
     @property
     def all_metrics(self) -> dict[str, Any]:
@@ -99,6 +102,8 @@ class RoundNote:
             found |= {"seconds": self.seconds, "commit": list(self.commit)}
         if self.deadline is not None:
             found |= {"deadline": self.deadline, "why": self.why}
+        if self.rate is not None:
+            found["rate"] = self.rate
         found["sites"] = [asdict(site) for site in self.sites]
         found["metrics"] = dict(self.metrics)
         for name in ("training", "evaluation"):
@@ -119,6 +124,7 @@ class RoundNote:
             evaluation=_site_metrics(content, "evaluation"),
             deadline=content.get("deadline"),
             why=str(content.get("why", "")),
+            rate=content.get("rate"),
         )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from fedcommons import shown
 from fedcommons.checks import BoolArray, FloatArray
 from fedcommons.errors import FederationError
-from fedcommons.estimators import ESTIMATORS, Arrivals
+from fedcommons.estimators import ESTIMATORS
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.holders import held_by_each
 from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays
@@ -26,6 +26,7 @@ from fedcommons.federate.server.hooks import Hooks
 from fedcommons.federate.server.lifting import lift_what_was_asked
 from fedcommons.federate.server.offences import Offences
 from fedcommons.federate.server.open_question import OWES
+from fedcommons.federate.server.rates import Rates
 from fedcommons.federate.server.round_answers import RoundAnswers
 from fedcommons.federate.server.round_notes import RoundNote
 from fedcommons.federate.server.settings import Settings
@@ -49,6 +50,7 @@ class Rounds:
         self.estimator = ESTIMATORS[settings.method.estimator]
         self.optimizer = OPTIMIZERS[settings.method.server_optimizer]
         self.offences = Offences()
+        self.rates = Rates(settings, self.files, self.schema)
         self.chooser = Chooser(settings.ask)
         self.was_alone = False  # in the last round
 
@@ -76,7 +78,9 @@ class Rounds:
 
         What is remembered of those who are missing stays as it is, nothing at first.
         """
+        self.rates.send(state, 0)
         found = self._answers(state, 0)
+        self.rates.hear(state, found, self.commit, 0)
         self.use_up(found)
         if not found.answered.any():
             raise FederationError(
@@ -108,6 +112,7 @@ class Rounds:
         sites are asked again under the next commit.
         """
         start, t = time.monotonic(), state.round
+        self.rates.send(state, t + 1)
         if there is None:
             there = np.ones(len(self.commit.members), np.bool_)
         for _ in range(1 + MOST_REPEATS):
@@ -146,6 +151,7 @@ class Rounds:
             training=replace(step.metrics, pooled=dict(pooled)),
             deadline=None if found.decided is None else round(found.decided.seconds, 3),
             why="" if found.decided is None else found.decided.why,
+            rate=step.rate,
         )
         self.chooser.learn([note])
         return note
@@ -244,13 +250,14 @@ class Rounds:
         places = [place for place, late in found.late.items() if late.row is not None]
         if state.memory is None or not places:
             return
+        self.rates.hear(state, found, self.commit, state.round)
         members = self.commit.members
         rows = estimation.remember(
             self.estimator,
             self.files,
             [found.late[place].row for place in places],
             [state.memory.get(members[place].identity) for place in places],
-            _arrivals(found, places, state.round),
+            found.arrivals(places, state.round),
             self._rates(found, places),
         )
         pairs = zip(places, rows, strict=True)
@@ -271,15 +278,19 @@ class Rounds:
 
     def step(
         self, state: TrainingState, found: RoundAnswers, p: FloatArray, choice: Choice
-    ) -> None:
-        """Move the model along the estimate; p is how often sites straggle that are asked."""
+    ) -> float:
+        """Move the model along the estimate; p is how often sites straggle that are asked.
+
+        Returns the step on the mean gradient.
+        """
         t, members = state.round, self.commit.members
+        self.rates.hear(state, found, self.commit, t + 1)
         here = np.flatnonzero(self.commit.active)
         memory = None
         if state.memory is not None:
             memory = [state.memory.get(members[place].identity) for place in here]
         rows, W = found.all_rows, held_by_each(self.commit.record)[1][here]
-        arrivals = _arrivals(found, here.tolist(), t + 1, choice.asked)
+        arrivals = found.arrivals(here.tolist(), t + 1, choice.asked)
         if memory is not None:
             heard = np.array([row is not None for row in memory])
             arrivals = replace(arrivals, heard=heard, shares=W)
@@ -295,12 +306,12 @@ class Rounds:
                 self._rates(found, here.tolist()),
             )
         M = self.commit.n_examples
-        step = self.settings.learning_rate * self.settings.decay**t / M
+        rate = self.rates.of(state, self.commit)
         with np.errstate(over="ignore", invalid="ignore"):  # noticed below
             direction, moments = self.optimizer.direction(state.moments, estimate, M, USUAL)
             del estimate  # as large as the model, like all that follows
             moved = self.schema.vector(state.model)
-            moved -= step * direction
+            moved -= rate / M * direction
             model = self.schema.model(moved, state.model)
         if not all(np.isfinite(x).all() for x in (*self.schema.trained(model), *moments)):
             raise self._not_finite(found, t)
@@ -308,6 +319,7 @@ class Rounds:
         if state.memory is not None and memory is not None:
             by_place = dict(zip(here.tolist(), memory, strict=True))
             state.memory |= self._remembered([by_place.get(i) for i in range(len(members))])
+        return rate
 
     def _rates(self, found: RoundAnswers, places: Sequence[int]) -> FloatArray | None:
         """How far what is remembered moves, where a chunk counts for as many as there are."""
@@ -342,6 +354,7 @@ class _Step:
         self.choice, self.there = choice, there
         self.model_before = state.model
         self.is_made = self.is_outdated = self.is_alone = False
+        self.rate: float | None = None
 
     def __call__(self, replies: Iterable[Heard]) -> tuple[NamedArrays, Numbers]:
         """Move the model along the estimate; the model, and the sites' metrics of training.
@@ -360,7 +373,7 @@ class _Step:
         self.changes = rounds.changes(state, self.found)
         self.is_alone = self._is_alone()
         if not self.is_alone and not self.is_outdated:
-            rounds.step(state, self.found, self.straggler_prob, self.choice)
+            self.rate = rounds.step(state, self.found, self.straggler_prob, self.choice)
         else:
             rounds.remember(state, self.found)
         rounds.use_up(self.found)
@@ -377,17 +390,3 @@ class _Step:
             return True
         could = np.flatnonzero(active & self.there)
         return all(meeting.node(commit.members[place].identity) is None for place in could)
-
-
-def _arrivals(
-    found: RoundAnswers, places: Sequence[int], in_round: int, chosen: BoolArray | None = None
-) -> Arrivals:
-    """What arrived of these sites, (n,) each, of all that were `chosen` to be asked."""
-    late = np.array([place in found.late and found.late[place].row is not None for place in places])
-    busy = np.array([place in found.owing for place in places])
-    asked_in = [found.late[place].round if place in found.late else in_round for place in places]
-    age = np.where(late, in_round - np.array(asked_in), 0)
-    asked = ~busy & ~late
-    if chosen is not None:
-        asked &= chosen[list(places)]
-    return Arrivals(found.answered[list(places)], asked, late, age)

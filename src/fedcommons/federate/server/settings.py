@@ -22,6 +22,7 @@ from fedcommons.stragglers import StragglerModel
 DEFAULT_ESTIMATOR = "filled"  # the one that suits apps with local steps, and needs no p
 LATE = ("remember", "discard")  # what becomes of an answer that comes after its round
 WORKS = ("full", "fits")
+PLAIN = ("sgd", "momentum")  # server optimizers whose step is in proportion to its rate
 SCALES = ("none", "standard")
 
 
@@ -46,6 +47,7 @@ class Settings:
         least_sites: never fewer than so many, where not all are asked.
         work: "full": sites answer from all that they hold, or from the batches that are asked for.
             "fits": from the part that they get through before the deadline.
+        step_control: whether steps are at most 1/L, by client secants (`fedcommons.step_control`).
     """
 
     method: Method = field(default_factory=Method)
@@ -60,6 +62,7 @@ class Settings:
     ask_by: str = "uniform"
     least_sites: int = 1
     work: str = "full"
+    step_control: bool = False
 
     @classmethod
     def of(cls, **settings: Any) -> Settings:
@@ -97,6 +100,8 @@ class Settings:
             raise ArgumentError(f"work must be one of {', '.join(WORKS)}, got {self.work!r}")
         if self.work == "fits":
             self._check_fits()
+        if checks.boolean("step_control", self.step_control):
+            self._check_step_control()
         known_as: dict[str, Any] = {  # in one form each: the name of a training goes by them
             "learning_rate": checks.positive("learning_rate", self.learning_rate),
             "decay": checks.positive("decay", self.decay),
@@ -128,6 +133,20 @@ class Settings:
             raise ArgumentError(
                 'work must be full with local_steps above 1 or a batch_size, got "fits": it is one '
                 "step on what fits"
+            )
+
+    def _check_step_control(self) -> None:
+        method = self.method
+        if not ESTIMATORS[method.estimator].remembers or method.server_optimizer not in PLAIN:
+            raise ArgumentError(
+                "step_control must go with an estimator that remembers and one of the server "
+                f"optimizers {', '.join(PLAIN)}, got {method.estimator} and "
+                f"{method.server_optimizer}"
+            )
+        if method.local_steps > 1 or method.batch_size or self.work != "full":
+            raise ArgumentError(
+                "step_control must go with one step on all examples: between batches, or several "
+                "steps, differences of answers say little of the gradient's change"
             )
 
     @property
@@ -171,6 +190,7 @@ class Settings:
             "ask_by": self.ask_by,
             "least_sites": self.least_sites,
             "work": self.work,
+            "step_control": self.step_control,
         }
 
     def name(self, config: Mapping[str, Any]) -> str:
@@ -198,6 +218,8 @@ class Settings:
             del listed["scale"]
         if self.work == "full":
             del listed["work"]
+        if not self.step_control:
+            del listed["step_control"]
         if self.ask is None:
             for name in ("sites_per_round", "ask_by", "least_sites"):
                 del listed[name]

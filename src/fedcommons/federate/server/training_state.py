@@ -19,6 +19,7 @@ from fedcommons.federate.server.checkpoints import Checkpoint
 from fedcommons.federate.server.open_question import OpenQuestion
 from fedcommons.federate.server.round_notes import RoundNote
 from fedcommons.federate.server.settings import Settings
+from fedcommons.federate.server.site_secants import SiteSecants
 from fedcommons.federate.server.state import ServerState
 from fedcommons.federate.server.training_folder import TrainingFolder
 from fedcommons.federate.server.withdrawals import forgotten
@@ -46,6 +47,7 @@ class TrainingState:
         history: a note of every round.
         sizes: how large each site's last answers were per unit of share, by its identity.
         owed: the question that a site has not answered yet, by its identity.
+        secants: how fast sites' gradients change, for step control.
     """
 
     round: int
@@ -61,6 +63,7 @@ class TrainingState:
     vacated: set[int] = field(default_factory=set)
     sizes: dict[str, list[float]] = field(default_factory=dict)
     owed: dict[str, OpenQuestion] = field(default_factory=dict)
+    secants: SiteSecants = field(default_factory=SiteSecants)
 
     @classmethod
     def start(
@@ -111,6 +114,7 @@ class TrainingState:
             list(saved.history),
             sizes=dict(saved.sizes),
             owed=dict(saved.owed),
+            secants=saved.secants,
         )
 
     def save(
@@ -137,6 +141,7 @@ class TrainingState:
             memory=self.memory,
             sizes=self.sizes,
             owed=self.owed,
+            secants=self.secants,
             moments=np.array(self.moments, np.float64).reshape(
                 len(self.moments), folder.schema.n_params
             ),
