@@ -9,9 +9,11 @@ import pyarrow.parquet
 import pytest
 
 from fedcommons.errors import ResultsError
+from fedcommons.figures.headline import headline
 from fedcommons.figures.report import write_report
 from fedcommons.simulate import runner, studies, tables
 from fedcommons.simulate.folder import Folder
+from fedcommons.simulate.summary import Rank, Setting, Summary
 
 STUDY = {
     "name": "small",
@@ -164,3 +166,21 @@ def test_a_refused_folder_is_left_as_it_was(finished, tmp_path):
         Folder(tmp_path / "diary.txt").opened(study),
     ):
         pass
+
+
+def test_the_sentence_of_a_page_names_all_lines_that_are_best_everywhere():
+    def setting(p, **as_good):
+        ranks = [Rank(label, 0.5, 0.1, 0.0, 0.1, good) for label, good in as_good.items()]
+        return Setting("one", p, tuple(ranks), ())
+
+    study = studies.parse(STUDY)
+    both = Summary("accuracy", (setting(0.3, a=True, b=True), setting(0.6, b=True, a=True)), ("x",))
+    assert headline(study, None, both)[0] == (
+        "a and b are best in all 2 settings, and cannot be told from each other."
+    )
+    one = Summary("accuracy", (setting(0.3, a=True, b=True), setting(0.6, b=True, a=False)), ("x",))
+    assert headline(study, None, one)[0] == "x"
+    alone = Summary("accuracy", (setting(0.3, a=True, b=False),), ("x",))
+    assert headline(study, None, alone)[0] == (
+        "a is best, with test accuracy 0.500 ± 0.100: 0.000 ± 0.100 better than b, the next."
+    )

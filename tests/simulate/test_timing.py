@@ -150,6 +150,12 @@ def test_work_that_fits_is_chosen_by_the_model():
         ({"seconds": 1, "away": {"share": 1, "seconds": 3}}, "away.share must be in"),
         ({"seconds": 1, "away": {"share": 0.1, "seconds": 3, "by": "x"}}, "away.by must be"),
         ({"seconds": 1, "sped": 2}, "did you mean 'spread'"),
+        ({"seconds": 1, "tail": 1}, "tail must be > 1"),
+        ({"seconds": 1, "tail": "long"}, "tail must be a real number"),
+        ({"seconds": "long"}, "seconds must be a real number"),
+        ({"seconds": 1, "rate": "fast"}, "rate must be a real number"),
+        ({"seconds": 1, "delays": 3}, "delays must be one of"),
+        ({"seconds": 1, "away": 0.3}, "away must be a table of share and seconds"),
     ],
 )
 def test_what_a_clock_cannot_be_is_named(clock, words):
@@ -190,3 +196,6 @@ def test_policies_need_a_clock_and_a_clock_policies():
     with pytest.raises(ArgumentError, match="work must be full for the loss cox"):
         study({"seconds": 9}, {"partition": "iid", "work": "mini:4"}, loss="cox")
     assert timing.from_dict(None) is None
+    for content in ([1], {"seconds": 1, "digest": 3}, {"seconds": 1, "nothing": 2}):
+        with pytest.raises((ArgumentError, TypeError)):
+            timing.from_dict(content)

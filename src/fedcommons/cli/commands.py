@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from fedcommons import __version__
-from fedcommons.cli import exit_codes, federate, plan, report, reproduce, screen, simulate
+from fedcommons.cli import exit_codes, federate, plan, report, reproduce, screen, simulate, watch
 from fedcommons.cli.exit_codes import InterruptedCommand
 
 
@@ -35,6 +35,7 @@ app = typer.Typer(
 app.command("reproduce")(reproduce.reproduce)
 app.command("simulate")(simulate.simulate)
 app.command("report")(report.report)
+app.command("watch")(watch.watch)
 app.command("plan")(plan.plan)
 app.add_typer(federate.app, name="federate")
 

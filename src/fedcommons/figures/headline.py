@@ -72,6 +72,11 @@ def _of_summary(summary: Summary) -> str:
     """The first sentence of a summary; of a single setting with its numbers."""
     if len(summary.settings) == 1 and len(summary.settings[0].ranks) > 1:
         return _of_setting(summary.settings[0], METRICS[summary.metric])
+    good = [{rank.label for rank in s.ranks if rank.as_good} for s in summary.settings]
+    everywhere = sorted(set.intersection(*good))
+    if len(everywhere) > 1:
+        where = f"in all {len(good)} settings"
+        return f"{_listed(everywhere)} are best {where}, and cannot be told from each other."
     return summary.sentences[0] if summary.sentences else ""
 
 

@@ -126,6 +126,10 @@ class Timing:
             raise ArgumentError(
                 f"service must be one of {', '.join(SERVICES)}, got {self.service!r}"
             )
+        if not checks.real("tail", self.tail, low=1) > 1:
+            raise ArgumentError(f"tail must be > 1, or means are infinite, got {self.tail:g}")
+        if not isinstance(self.digest, str):
+            raise ArgumentError(f"digest must be a string, got {self.digest!r}")
         if self.target is not None and not checks.real("target", self.target, low=0, high=1) > 0:
             raise ArgumentError(f"target must be in (0, 1], got {self.target:g}")
         if self.delays in SERVICES and self.rate is None:
@@ -261,7 +265,11 @@ def parse(table: Mapping[str, Any]) -> Timing:
 
 def from_dict(content: Mapping[str, Any] | None) -> Timing | None:
     """What `dataclasses.asdict` gave, back as the record."""
-    return None if content is None else parse({k: v for k, v in content.items() if v is not None})
+    if content is None:
+        return None
+    if not isinstance(content, Mapping):
+        raise ArgumentError(f"clock must be a table, got {content!r}")
+    return parse({name: value for name, value in content.items() if value is not None})
 
 
 def _numbers(name: str, value: Any) -> Numbers:
