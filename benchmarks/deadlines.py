@@ -3,7 +3,8 @@
     python benchmarks/deadlines.py [--seed 0] [--runs 4] [--stall 60] [--json FILE]
 
 Ten sites whose speeds are those of the published table, with times as if they had 200 times their
-30 examples, and stalls of a minute on average with a heavy tail, so that waiting for all is costly. At every deadline softmax regression on MNIST trains under the schedule of the clock
+30 examples, and stalls of a minute on average with a heavy tail, so that waiting for all is costly.
+At every deadline softmax regression on MNIST trains under the schedule of the clock
 (`schedule.run`), late answers discarded, with the best of three steps, until the mean accuracy of
 the runs reaches the target for three rounds on end. The plan rests on other draws: seed + 1000.
 What counts: the time at the recommended deadline is at most 1.2 times that of the best on the grid.
