@@ -91,6 +91,7 @@ def test_the_page_computes_what_the_library_does(opened, timed):  # noqa: F811
 
 def test_sliders_move_everything(opened):  # noqa: F811
     page = opened(decision.render(made()))
+    assert "Move a slider" in page.locator("main").inner_text()
 
     def moved(n):
         return int(

@@ -292,3 +292,4 @@ function redraw() {
   showCurves();
 }
 redraw();
+document.documentElement.classList.add("scripted");
