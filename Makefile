@@ -86,6 +86,7 @@ bench: $(FEDERATION) ## Measure speed and memory, ours and peers'
 	$(BIN)/python benchmarks/reproduction.py --json results/benchmark-reproduction.json
 	$(BIN)/python benchmarks/models.py --json results/benchmark-models.json
 	$(BIN)/python benchmarks/clients.py --json results/benchmark-clients.json
+	$(BIN)/python benchmarks/ticks.py --json results/benchmark-ticks.json
 	$(BIN)/python benchmarks/federation.py --json results/benchmark-federation.json
 	$(BIN)/python benchmarks/deadlines.py --json results/benchmark-deadlines.json
 	$(BIN)/python benchmarks/size.py --json results/benchmark-size.json

@@ -20,6 +20,16 @@ def test_placement_benchmark_runs(tmp_path):
     assert len(json.loads(out.read_text())) == 5
 
 
+def test_ticks_benchmark_runs(tmp_path):
+    out = tmp_path / "ticks.json"
+    subprocess.run(
+        [sys.executable, BENCHMARKS / "ticks.py", "--quick", "--json", out],
+        check=True,
+        capture_output=True,
+    )
+    assert {len(one) for one in json.loads(out.read_text()).values()} == {3}
+
+
 def test_clients_benchmark_runs(tmp_path):
     out = tmp_path / "results.json"
     subprocess.run(

@@ -75,6 +75,20 @@ def test_the_deadline_is_the_longest_near_the_fewest_hours():
         assert min(later) > 1.045 * min(hours)
 
 
+def test_remembered_late_answers_allow_for_a_shorter_deadline():
+    asked = question(straggler_prob=0.0)
+    share = plan.shared(asked, 0.5, 2)
+    seconds, arrives = plan.if_remembered(asked, share)
+    jobs = asked.timing.job_quantiles(asked.own + share.received)
+    grid = np.linspace(1, 100, 2000)
+    # Every site's answer stands for as many examples: what it shares it also receives.
+    F = timing.on_time(jobs, grid).mean(axis=1)
+    best = grid[np.argmin(grid / np.maximum(F, 1e-9))]
+    assert seconds == pytest.approx(best, rel=0.03)
+    assert arrives == pytest.approx(np.interp(seconds, grid, F), abs=0.01)
+    assert seconds < plan.at_deadline(asked, share, None).deadline
+
+
 def test_an_outcome_agrees_with_its_option():
     asked = question()
     geometry = plan.assumed_geometry(6)

@@ -123,6 +123,10 @@ def plan(
         question, span, p_assumed="p" in unsaid,
         c_assumed=bool(unsaid & {"c", "share"}) and who.placement is None,
     )  # fmt: skip
+    if question.timing is not None and taken.option is not None:
+        share = planner.shared(question, taken.option.part, int(taken.option.copies))
+        seconds, arrives = planner.if_remembered(question, share)
+        about["if_late_answers_are_remembered"] = {"deadline": seconds, "arrives": arrives}
     by_site = _by_site(question, taken.option, timed)
     if output.page is not None:
         _write_page(output.page, question, found, taken, said, timed, about["assumed"])

@@ -26,7 +26,7 @@ LEGEND = (
 )
 TIMES = (
     "Deadline: the longest within 5 % of the fewest hours. Round: seconds on average, with the "
-    "copies' load. Late answers count as missing; remembered ones allow for shorter deadlines."
+    "copies' load. Late answers count as missing."
 )
 FEW_SITES = 12  # of which each has a line
 MOST_NAMES = 12  # of classes, in words
@@ -109,6 +109,11 @@ class Plan:
         console.print(LEGEND, style="dim")
         if self.timed:
             console.print(screen.words(f"Rounds: {about['course']}. {TIMES}", "dim"))
+        if late := about.get("if_late_answers_are_remembered"):
+            console.print(
+                f"If late answers are remembered (late = remember) a deadline of "
+                f"{late['deadline']:.3g} s is enough: {late['arrives']:.0%} of the weight arrives."
+            )
         if len(self.by_site) <= FEW_SITES and any(row["sends"] for row in self.by_site):
             console.print(plan_sites.table(self.by_site, timed=bool(self.timed)))
             what = "hours" if self.timed else "noise"

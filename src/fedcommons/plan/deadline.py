@@ -7,6 +7,7 @@ import numpy as np
 from fedcommons.checks import FloatArray
 from fedcommons.errors import ArgumentError
 from fedcommons.plan.outcome import Outcome, Question, Shared, outcome
+from fedcommons.plan.timing import on_time
 
 TRIED = 24  # deadlines, from the shortest that lets everybody answer to the longest answers
 FINER = 8  # between the one that is taken of these and the next
@@ -63,11 +64,32 @@ def at(question: Question, share: Shared, deadline: float | None) -> Outcome:
     return outcome(question, share, deadline)
 
 
+def if_remembered(question: Question, share: Shared) -> tuple[float, float]:
+    """The deadline for a federation that remembers late answers, and what arrives within it.
+
+    argmin T / F(T) as in `fedcommons.deadlines`, F the share of all weight (how many examples a
+    site's answer stands for) that arrives within T. Nothing is said of hours: how training goes on
+    late answers, no formula knows.
+    """
+    timing = question.timing
+    if timing is None:
+        raise ArgumentError("delays must be given for a deadline, got none")
+    jobs = timing.job_quantiles(question.own + share.received)
+    times = np.unique(jobs)
+    kept = share.sent / max(share.copies, 1) * share.copies / (share.copies + 1)
+    weight = question.own - kept + share.received / (share.copies + 1)
+    arrives = (1 - question.sites.straggler_prob) * (1 - timing.presence.away)
+    F = on_time(jobs, times) @ (weight * arrives) / weight.sum()
+    T = np.where(F > 0, times / np.maximum(F, 1e-300), np.inf)
+    best = int(T.argmin())
+    return float(times[best]), float(F[best])
+
+
 def _hours(one: Outcome) -> float:
     return np.inf if one.hours is None else one.hours
 
 
-__all__ = ["at", "best", "tried"]
+__all__ = ["at", "best", "if_remembered", "tried"]
 
 
 def __dir__() -> list[str]:

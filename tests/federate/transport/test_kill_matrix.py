@@ -56,6 +56,7 @@ OPERATOR = ("withdrawn", "withdrew_all")  # reached by the operator's commands, 
 END = ("results", "results", "results", "model", "run")
 ROUND = ("history", "checkpoint")
 KEPT = {"store.kept", "store.acknowledged"}  # slow answers: killed in test_late.py
+CHUNKS = {"store.chunk", "store.chunks"}  # killed in tests/federate/site/test_chunk_memory.py
 ANSWERS = "server.answers"  # remembered ones: killed in tests/federate/server/test_remembered.py
 SCALE = "server.scale"  # killed in tests/federate/server/test_standardisation.py
 BEST = {"server.best-model", "server.best"}  # nothing is watched here: tested with evaluation
@@ -293,7 +294,7 @@ def test_the_matrix_has_every_durable_write(tiny, monkeypatch):
     reached = [point for point in points if point.endswith(":before")]
     assert len(points) == 2 * len(reached)
     names = {point.removesuffix(":before") for point in reached}
-    elsewhere = {*GIVEN_UP, *BEST, *HOSTILE, *KEPT, OLDER, *COMMANDS}
+    elsewhere = {*GIVEN_UP, *BEST, *HOSTILE, *KEPT, *CHUNKS, OLDER, *COMMANDS}
     elsewhere |= {UPGRADED, ANSWERS, SCALE, UNTRAINED}
     assert names | elsewhere == names_in_the_source()
     assert names == {f"store.{name}" for name in STORE} | {f"server.{name}" for name in SERVER}
