@@ -10,8 +10,8 @@ import pytest
 from fedcommons import claims
 from fedcommons.claims.evidence import SET_AFTER_A_RESULT
 from fedcommons.claims.verdicts import FAILS, HOLDS, UNDECIDED
+from fedcommons.simulate.run_summaries import SUMMARIES
 from fedcommons.simulate.studies import paper
-from fedcommons.simulate.tables import SUMMARIES
 from fedcommons.theory import heterogeneity
 
 RUNS = 100

@@ -14,6 +14,7 @@ from fedcommons.simulate import definition, feasible, runner, studies, tables, t
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.folder import Folder
 from fedcommons.simulate.result import RunResult
+from fedcommons.simulate.run_moments import RunMoments
 from tests.simulate.test_runner import contents, run
 
 GRID = """
@@ -376,7 +377,7 @@ def test_a_curve_that_diverges_is_marked_and_the_others_go_on(folder):
 
 
 def test_means_are_of_the_runs_that_did_not_diverge():
-    moments = tables._Moments(2)
+    moments = RunMoments(2)
     values = np.array([[1.0, 2.0], [10.0, 20.0]])
     for k, counts in enumerate(([True, True], [True, False], [True, True])):
         lost = np.where(np.array(counts)[:, None], values * (k + 1), np.nan)

@@ -16,7 +16,7 @@ import pytest
 
 from fedcommons.datasets import Dataset
 from fedcommons.errors import DataError, ResultsError, StudyError
-from fedcommons.simulate import feasible, runner, studies, tables
+from fedcommons.simulate import feasible, run_summaries, runner, studies, tables
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.definition import Line
 from fedcommons.simulate.folder import Folder
@@ -168,8 +168,8 @@ def test_summaries_are_of_the_rounds_that_they_name():
     theory[1, 9, column["type2"]] = 0
     values = rng.random((6, 2, T))
     result = RunResult(np.zeros((2, T + 1), np.int32), *values[:4], np.zeros((2, 3)), theory)
-    found = tables._summaries(accuracy, result)
-    assert set(found) == set(tables.SUMMARIES)
+    found = run_summaries.summaries(accuracy, result)
+    assert set(found) == set(run_summaries.SUMMARIES)
     assert found["early_accuracy"] == pytest.approx(accuracy[:, 1:21].mean(axis=1))
     assert found["accuracy_10"] == pytest.approx(accuracy[:, 10])
     assert found["accuracy_20"] == pytest.approx(accuracy[:, 20])
@@ -189,7 +189,7 @@ def test_summaries_are_of_the_rounds_that_they_name():
         assert found[name].tolist() == [0, count], name
     assert found["type2_first"].tolist() == [-1, -1]
     assert found["type2_last"].tolist() == [-T, -T]
-    short = tables._summaries(accuracy[:, :6], result)
+    short = run_summaries.summaries(accuracy[:, :6], result)
     for name in ("early_accuracy", "accuracy_10", "accuracy_20", "early_moment"):
         assert np.isnan(short[name]).all()
 

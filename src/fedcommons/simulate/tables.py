@@ -18,9 +18,10 @@ from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.definition import Figure, Study
 from fedcommons.simulate.folder import Folder
 from fedcommons.simulate.result import THEORY, RunResult
+from fedcommons.simulate.run_moments import RunMoments
+from fedcommons.simulate.run_summaries import SUMMARIES, summaries
 from fedcommons.tasks.cross_entropy import CrossEntropy
 
-EARLY = slice(1, 21)  # rounds 1-20: how fast a curve converges
 OF_CLOCK = ("seconds", "ticks_mean", "ticks_sem")  # columns of curves.parquet beside `round`
 LATE = 10  # from this round on a good method has caught up
 PER_ROUND = ("accuracy", "second_moment", "second_moment_exact", "gradient_norm2")
@@ -98,54 +99,13 @@ def worst_site(metric: str) -> str:
     return f"worst_site_{metric}"
 
 
-class _Moments:
-    """Mean and standard error over runs, in one pass and in the order of the runs (Welford).
-
-    Values have curves on the first axis; a run counts only for the curves that did not diverge, and
-    for the values that it has where `counts` has their shape.
-    """
-
-    def __init__(self, *shape: int) -> None:
-        self.n = np.zeros(shape)
-        self._mean: FloatArray | float = 0.0
-        self._sum2: FloatArray | float = 0.0
-
-    def add(self, values: FloatArray, counts: BoolArray) -> None:
-        self.n += counts
-        over = self._over(values.ndim)
-        n, counts = np.maximum(self.n, 1)[over], counts[over]
-        delta = np.where(counts, values - self._mean, 0.0)
-        self._mean = self._mean + delta / n
-        self._sum2 = self._sum2 + np.where(counts, delta * (values - self._mean), 0.0)
-
-    def _over(self, ndim: int) -> tuple[Any, ...]:
-        return (*[slice(None)] * self.n.ndim, *[None] * (ndim - self.n.ndim))
-
-    def _where(self, at_least: int, values: FloatArray | float) -> FloatArray:
-        """NaN where there are too few runs."""
-        values = np.array(values)
-        values[self.n < at_least] = np.nan
-        return values
-
-    @property
-    def mean(self) -> FloatArray:
-        return self._where(1, self._mean)
-
-    @property
-    def sem(self) -> FloatArray:
-        """NaN for a single run."""
-        n = self.n[self._over(np.ndim(self._sum2))]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return self._where(2, np.sqrt(np.asarray(self._sum2) / (n - 1) / n))
-
-
 def build(study: Study, folder: Folder, dataset: Dataset) -> None:
     """Write the tables from the finished runs, one run at a time."""
     digest, curves = study.digest, study.curves
     C, n_test = len(curves), len(dataset.y_test)
     of_clock = ("ticks",) if study.clock is not None else ()
     names = (*PER_ROUND, "heterogeneity", "theory", *of_clock)
-    moments = {name: _Moments(C) for name in names}
+    moments = {name: RunMoments(C) for name in names}
     keys = [curve.key for curve in curves]
     asked = [k for k, curve in enumerate(curves) if curve in study.theory_curves]
     sites = dataset.sites if dataset.site_test is not None else ()
@@ -191,8 +151,8 @@ class _Measured:
     def __init__(self, study: Study, n_sites: int) -> None:
         C, R, K = len(study.curves), len(study.measured_rounds), len(study.measured)
         self.study, self.n_sites = study, n_sites
-        self.pooled, self.worst = _Moments(C, R, K), _Moments(C, R, K)
-        self.at_sites = _Moments(C, R, n_sites, K)
+        self.pooled, self.worst = RunMoments(C, R, K), RunMoments(C, R, K)
+        self.at_sites = RunMoments(C, R, n_sites, K)
         self.signs = np.array([metric.sign for metric in study.measured])
 
     def add(self, result: RunResult, counts: BoolArray) -> None:
@@ -222,7 +182,7 @@ class _Measured:
         rounds, T = list(self.study.measured_rounds), self.study.rounds
         found = {}
 
-        def add(name: str, moments: _Moments, k: int) -> None:
+        def add(name: str, moments: RunMoments, k: int) -> None:
             for of in ("mean", "sem"):
                 values = np.full((len(self.study.curves), T + 1), np.nan)
                 values[:, rounds] = getattr(moments, of)[:, :, k]
@@ -268,7 +228,7 @@ def _with_theory_for_all(result: RunResult, asked: list[int]) -> RunResult:
 
 
 def _curve_table(
-    study: Study, moments: dict[str, _Moments], measured: Mapping[str, FloatArray]
+    study: Study, moments: dict[str, RunMoments], measured: Mapping[str, FloatArray]
 ) -> pyarrow.Table:
     """One row per figure, line and round."""
     place = {curve: k for k, curve in enumerate(study.curves)}
@@ -374,77 +334,6 @@ def _or_none(value: float) -> float | None:
     return value if np.isfinite(value) else None
 
 
-SUMMARIES = (
-    "early_accuracy",  # mean accuracy over rounds 1-20
-    "accuracy_10",
-    "accuracy_20",
-    "final_accuracy",
-    "initial_moment_exact",  # E|g^|^2 at the initial model
-    "early_moment",  # mean |g^|^2 over rounds 0-19
-    "initial_norm2",
-    "heterogeneity_before",
-    "heterogeneity_after",
-    "heterogeneity_expected",
-    "projection",  # mean over rounds of <g^, g> / |g|^2
-    "moment_ratio",  # mean over rounds of |g^|^2 / E|g^|^2
-    "theorem2_violations",  # rounds in which the reduction is below the bound
-    "assumption1_violations",
-    "remark_violations",  # rounds in which the Remark's premise fails
-    "remark_bound_violations",  # rounds in which it holds and the bound does not
-    "type1_not_positive",
-    "type2_not_negative",
-    "type2_first",
-    "type2_last",
-    "initial_reduction",
-    "initial_bound",
-)
-
-
-def _summaries(accuracy: FloatArray, result: RunResult) -> dict[str, FloatArray]:
-    """The `SUMMARIES` of one run: (C,) each."""
-    C, T = accuracy.shape[0], accuracy.shape[1] - 1
-    unknown = np.full(C, np.nan)  # a study may have too few rounds
-    theory = dict(zip(THEORY, np.moveaxis(result.theory, 2, 0), strict=True))
-
-    def count(violated: BoolArray, *columns: str) -> FloatArray:
-        """Violating rounds; NaN where a column that they rest on was not computed."""
-        absent = np.any([np.isnan(theory[name]).any(axis=1) for name in columns], axis=0)
-        return np.where(absent, np.nan, violated.sum(axis=1))
-
-    def below(bound: str) -> BoolArray:
-        # Float32 products leave relative errors near 1e-6: equality counts as no violation.
-        return theory["reduction"] < theory[bound] - 1e-5 * np.abs(theory[bound])
-
-    premise = theory["remark_margin"] >= 0
-    margin = np.minimum(theory["mixed_margin"], theory["shared_margin"])
-    return {
-        "early_accuracy": accuracy[:, EARLY].mean(axis=1) if T >= 20 else unknown,
-        "accuracy_10": accuracy[:, 10] if T >= 10 else unknown,
-        "accuracy_20": accuracy[:, 20] if T >= 20 else unknown,
-        "final_accuracy": accuracy[:, -1],
-        "initial_moment_exact": result.second_moment_exact[:, 0],
-        "early_moment": result.second_moment[:, :20].mean(axis=1) if T >= 20 else unknown,
-        "initial_norm2": result.gradient_norm2[:, 0],
-        "heterogeneity_before": result.heterogeneity[:, 0],
-        "heterogeneity_after": result.heterogeneity[:, 1],
-        "heterogeneity_expected": result.heterogeneity[:, 2],
-        "projection": result.projection.mean(axis=1),
-        "moment_ratio": (result.second_moment / result.second_moment_exact).mean(axis=1),
-        "theorem2_violations": count(below("theorem2_bound"), "theorem2_bound"),
-        "assumption1_violations": count(margin < 0, "mixed_margin", "shared_margin"),
-        "remark_violations": count(~premise, "remark_margin"),
-        "remark_bound_violations": count(
-            premise & below("remark_bound"), "remark_margin", "remark_bound"
-        ),
-        "type1_not_positive": count(theory["type1"] <= 0, "type1"),
-        "type2_not_negative": count(theory["type2"] >= 0, "type2"),
-        "type2_first": theory["type2"][:, 0],
-        "type2_last": theory["type2"][:, -1],
-        "initial_reduction": theory["reduction_expected"][:, 0],
-        "initial_bound": theory["theorem2_bound"][:, 0],
-    }
-
-
 def final(metric: str) -> str:
     """The column of runs.parquet with a metric after the last round."""
     return f"final_{metric}"
@@ -466,7 +355,7 @@ def _run_table(
         {
             "run": np.full(len(keys), run),
             "curve": keys,
-            **_summaries(accuracy, result),
+            **summaries(accuracy, result),
             "diverged": result.diverged,
             "late_accuracies": pyarrow.FixedSizeListArray.from_arrays(
                 pyarrow.array(late.ravel()), n_late
