@@ -1,7 +1,8 @@
 """The table of a curve's fields: what each may be, when it has a use, and how it is worded.
 
 What reads, checks, tabulates or words a field goes by its `Setting` here; its type and its default
-stand in `Curve`.
+stand in `Curve`. Those of a clock and of asking are in `clock_fields` and `asking_fields`; this
+table takes them in, and has them all in their order.
 """
 
 from __future__ import annotations
@@ -10,8 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedcommons import checks, policies, work
-from fedcommons.asking import BY
+from fedcommons import checks
 from fedcommons.coding import CODES
 from fedcommons.errors import ArgumentError
 from fedcommons.estimators import ESTIMATORS
@@ -20,8 +20,10 @@ from fedcommons.partition import PARTITIONS
 from fedcommons.sharing import SCHEMES
 from fedcommons.simulate import models
 from fedcommons.simulate.algorithms import ALGORITHMS, Algorithm
-from fedcommons.simulate.algorithms.algorithm import averaged, estimated
-from fedcommons.simulate.settings import ADAPTIVE, ALL, Setting, Values, named_in
+from fedcommons.simulate.algorithms.algorithm import estimated
+from fedcommons.simulate.asking_fields import ASKING
+from fedcommons.simulate.clock_fields import CLOCK, clocked
+from fedcommons.simulate.settings import ALL, Setting, Values, named_in, one_of
 
 if TYPE_CHECKING:
     from fedcommons.simulate.curves import Curve
@@ -35,38 +37,6 @@ STRAGGLERS = ("bernoulli", "markov", "recorded")
 def _probability(name: str, value: object) -> None:
     if checks.real(name, value, low=0) >= 1:
         raise ArgumentError(f"{name} must be in [0, 1), got {value}")
-
-
-def _one_of(options: tuple[str, ...], name: str, value: object) -> None:
-    if value not in options:
-        raise ArgumentError(f"{name} must be one of {', '.join(options)}, got {value!r}")
-
-
-def _policy(_name: str, value: object) -> None:
-    if value != "":
-        policies.parse(str(value))
-
-
-def _clocked(values: Values) -> bool:
-    """Whether it is a clock that says who is missing, and when."""
-    return bool(values["policy"])
-
-
-def _has_deadline(values: Values) -> bool:
-    fits = _clocked(values) and work.parse(values["work"]).follows_speed
-    return values["policy"] == "deadline" or fits
-
-
-def _may_correct(values: Values) -> bool:
-    shares = values["proportion"] > 0 and values["copies"] > 0
-    return _clocked(values) and work.parse(values["work"]).in_chunks and shares
-
-
-def deadline_words(curve: Curve) -> str:
-    """How long the server waits, or which time the work is cut to."""
-    if not _has_deadline(curve.values()):
-        return ""
-    return "adaptive deadline" if curve.deadline is None else f"T = {curve.deadline:g} s"
 
 
 def _size(name: str, value: object) -> None:
@@ -93,31 +63,6 @@ def _assumes_p(values: Values) -> bool:
     splits = algorithm.estimators and CODES[values["code"]].needs_p
     scales = algorithm.weigh is estimated and ESTIMATORS[values["estimator"]].needs_p
     return splits or scales
-
-
-def _asked(name: str, value: object) -> None:
-    if value is None:
-        return
-    number = checks.real(name, value, low=0)
-    if not number > 0 or (number > 1 and number % 1):
-        raise ArgumentError(
-            f"{name} must be a whole number of clients, or a part of them below 1, got {number:g}"
-        )
-
-
-def _can_ask_some(values: Values) -> bool:
-    """Whether who is not asked can be missing."""
-    algorithm = _algorithm(values)
-    if algorithm.weigh is averaged:
-        return True
-    return algorithm.weigh is estimated and not ESTIMATORS[values["estimator"]].needs_everybody
-
-
-def asked_words(curve: Curve) -> str:
-    """How many are asked."""
-    if curve.ask is None:
-        return "all"
-    return f"{curve.ask:.0f}" if curve.ask >= 1 else f"{100 * curve.ask:g} %"
 
 
 def _optimizer_uses(constant: str, values: Values) -> bool:
@@ -185,7 +130,7 @@ FIELDS: dict[str, Setting] = {
     "straggler_prob": Setting(
         "p",
         _probability,
-        lambda values: not _clocked(values),
+        lambda values: not clocked(values),
         "rounds: a clock says who is late",
         of_paper=True,
         rank=99,
@@ -267,8 +212,8 @@ FIELDS: dict[str, Setting] = {
     # Bernoulli, as in the paper; markov; or recorded.
     "stragglers": Setting(
         "stragglers",
-        partial(_one_of, STRAGGLERS),
-        lambda values: not _clocked(values),
+        partial(one_of, STRAGGLERS),
+        lambda values: not clocked(values),
         "rounds: a clock says who is late",
         rank=9,
         tells=lambda curve: curve.stragglers,
@@ -340,30 +285,7 @@ FIELDS: dict[str, Setting] = {
         ),
         caption=lambda curve: f"batches of {curve.batch_size}" if curve.batch_size else "",
     ),
-    # Clients that are asked in a round, or which part of them; None for all.
-    "ask": Setting(
-        "ask",
-        _asked,
-        _can_ask_some,
-        "an algorithm whose server weighs the answers that came, and an estimator that does not "
-        "wait for everybody",
-        word_for_none=ALL,
-        rank=15,
-        label=lambda curve: "" if curve.ask is None else f"asking {asked_words(curve)}",
-        tells=lambda curve: "asking all" if curve.ask is None else f"asking {asked_words(curve)}",
-        caption=lambda curve: "" if curve.ask is None else f"{asked_words(curve)} asked a round",
-    ),
-    # How these are chosen: as a random subset, each by itself, or by remembered norms.
-    "ask_by": Setting(
-        "ask_by",
-        partial(_one_of, BY),
-        lambda values: values["ask"] is not None and _can_ask_some(values),
-        "ask, where not all are asked",
-        rank=16,
-        label=lambda curve: "" if curve.ask_by == "uniform" else f"by {curve.ask_by}",
-        tells=lambda curve: f"asked by {curve.ask_by}",
-        caption=lambda curve: "" if curve.ask_by == "uniform" else f"asked by {curve.ask_by}",
-    ),
+    **ASKING,
     # The factor of the server's step.
     "server_rate": Setting(
         "server_rate",
@@ -388,7 +310,7 @@ FIELDS: dict[str, Setting] = {
     "prob_spread": Setting(
         "p_spread",
         partial(checks.real, low=0),
-        lambda values: values["stragglers"] != "recorded" and not _clocked(values),
+        lambda values: values["stragglers"] != "recorded" and not clocked(values),
         "stragglers that are drawn",
         rank=35,
         label=lambda curve: f"p ± {curve.prob_spread:g}" if curve.prob_spread else "",
@@ -461,75 +383,5 @@ FIELDS: dict[str, Setting] = {
         label=lambda curve: f"τ {curve.adaptivity:g}",
         tells=lambda curve: f"τ = {curve.adaptivity:g}",
     ),
-    # Whom the server waits for under a clock; empty for rounds.
-    "policy": Setting(
-        "policy",
-        _policy,
-        rank=11,
-        label=lambda curve: "" if curve.policy == "deadline" else curve.policy.replace(":", " "),
-        tells=lambda curve: curve.policy.replace(":", " "),
-        caption=lambda curve: (
-            "" if curve.policy in ("", "deadline") else f"waiting for {curve.policy}"
-        ),
-    ),
-    # Seconds that a tick lasts at most, or that work is cut to fit; None for one that adapts.
-    "deadline": Setting(
-        "deadline",
-        lambda name, value: None if value is None else checks.positive(name, value),
-        _has_deadline,
-        "the policy deadline, or work that follows a client’s speed",
-        word_for_none=ADAPTIVE,
-        rank=12,
-        label=deadline_words,
-        tells=deadline_words,
-        caption=deadline_words,
-    ),
-    # What becomes of an answer that comes after its tick.
-    "late": Setting(
-        "late",
-        partial(_one_of, policies.LATE),
-        lambda values: _clocked(values) and values["policy"] != "all",
-        "a policy that does not wait for all",
-        rank=13,
-        label=lambda curve: "late remembered" if curve.late == "remember" else "",
-        tells=lambda curve: f"late answers {curve.late}ed",
-        caption=lambda curve: "late answers count" if curve.late == "remember" else "",
-    ),
-    # How much of its data a client works on when it is asked.
-    "work": Setting(
-        "work",
-        lambda _name, value: work.parse(str(value)),
-        _clocked,
-        "a clock",
-        rank=14,
-        label=lambda curve: curve.work,
-        tells=lambda curve: curve.work,
-        caption=lambda curve: "" if curve.work == "full" else f"work {curve.work}",
-    ),
-    # Whether present holders of an absent owner's shared examples correct what is remembered of it.
-    "corrected": Setting(
-        "correct",
-        checks.boolean,
-        _may_correct,
-        "work in chunks with examples to share",
-        rank=15,
-        label=lambda curve: "corrected" if curve.corrected else "",
-        tells=lambda curve: "corrected" if curve.corrected else "uncorrected",
-        caption=lambda curve: (
-            "holders of an absent owner’s shared examples correct its chunks"
-            if curve.corrected
-            else ""
-        ),
-    ),
-    # Whether the server knows how often each client is late, and does not estimate it.
-    "prob_from_law": Setting(
-        "p_law",
-        checks.boolean,
-        _clocked,
-        "a clock",
-        rank=39,
-        label=lambda curve: "p of the law" if curve.prob_from_law else "",
-        tells=lambda curve: "p of the law" if curve.prob_from_law else "estimated p",
-        caption=lambda curve: "p is the law’s" if curve.prob_from_law else "",
-    ),
+    **CLOCK,
 }

@@ -73,6 +73,11 @@ def named_in(parts: Registry[Any]) -> Callable[[str, Any], object]:
     return check
 
 
+def one_of(options: tuple[str, ...], name: str, value: object) -> None:
+    if value not in options:
+        raise ArgumentError(f"{name} must be one of {', '.join(options)}, got {value!r}")
+
+
 def parts_of(setting: Setting) -> Registry[Any] | None:
     """The parts of which a field names one, if it does."""
     return getattr(setting.check, "parts", None)

@@ -1,12 +1,14 @@
 """A server that makes up what a commit says of others, to read examples from two answers."""
 
 import itertools
+import signal
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from fedcommons.errors import StoreError
+from fedcommons.federate.protocol import durable
 from fedcommons.federate.protocol.farewells import farewell
 from fedcommons.federate.protocol.keys import Identity
 from fedcommons.federate.protocol.refusals import ChangeRefused, CommitRefused
@@ -19,6 +21,7 @@ from fedcommons.federate.site.policy import Policy
 from fedcommons.federate.site.status import status_of
 from tests.federate.attacks.server_asks import ZERO, Asking, clinic_data
 from tests.federate.conftest import FEDERATION, epoch_of, exchange, withdrawn
+from tests.federate.tiny import die_at, in_child
 
 
 def under_a_commit(make_site, policy=None, names="abc", copies=1, n=40):
@@ -256,6 +259,26 @@ def test_what_a_site_answered_under_is_kept_and_damage_is_noticed(make_site):
     again.store.database.run("UPDATE answered SET groups = x'00'")
     with pytest.raises(StoreError, match="damaged: a row of answered"):
         asking.answer(ZERO)
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_whoever_dies_as_it_answers_knows_what_it_answered_under(make_site, side):
+    """Before the write nothing has left the site; after it the answer may have."""
+    sites, commit = under_a_commit(make_site)
+
+    def main() -> None:
+        durable.reached = die_at(f"store.changes:{side}")
+        Asking(make_site("a", sites[0].data, None, Policy()), commit).answer(ZERO)
+
+    assert in_child(main) == -signal.SIGKILL
+    again = make_site("a", sites[0].data, None, Policy())
+    asking = Asking(again, commit.with_quarantine([1]))
+    asking.numbers = itertools.count(5)
+    if side == "before":
+        asking.answer(ZERO)
+    else:
+        with pytest.raises(ChangeRefused):
+            asking.answer(ZERO)
 
 
 def test_changes_without_a_signature_are_few(make_site):

@@ -61,6 +61,8 @@ ANSWERS = "server.answers"  # remembered ones: killed in tests/federate/server/t
 SCALE = "server.scale"  # killed in tests/federate/server/test_standardisation.py
 BEST = {"server.best-model", "server.best"}  # nothing is watched here: tested with evaluation
 HOSTILE = {"server.quarantine", "store.audited"}  # killed in tests/federate/attacks/test_kills.py
+LIFTED = {"server.lift", "server.lifted"}  # killed in tests/federate/server/test_quarantine.py
+CHANGED = "store.changes"  # killed in tests/federate/attacks/test_made_up_changes.py
 UNTRAINED = "server.untrained"  # the model here has no such arrays; before the first checkpoint
 SERVER = [
     # share and two rounds; b's withdrawal, two rounds; d withdrew everything, two rounds
@@ -295,7 +297,7 @@ def test_the_matrix_has_every_durable_write(tiny, monkeypatch):
     assert len(points) == 2 * len(reached)
     names = {point.removesuffix(":before") for point in reached}
     elsewhere = {*GIVEN_UP, *BEST, *HOSTILE, *KEPT, *CHUNKS, OLDER, *COMMANDS}
-    elsewhere |= {UPGRADED, ANSWERS, SCALE, UNTRAINED}
+    elsewhere |= {*LIFTED, CHANGED, UPGRADED, ANSWERS, SCALE, UNTRAINED}
     assert names | elsewhere == names_in_the_source()
     assert names == {f"store.{name}" for name in STORE} | {f"server.{name}" for name in SERVER}
     server = [p.removeprefix("server.").removesuffix(":before") for p in reached if "server" in p]
