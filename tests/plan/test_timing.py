@@ -151,7 +151,7 @@ def test_a_measured_course_never_falls_and_says_its_error():
     found = course.measured([0.1, 0.2, 0.4, 1.0], [10, 8, 20, 30], "seen")
     assert found.at(0.15) == found.at(0.0) == 9
     assert found.at(0.4) == pytest.approx(20)
-    assert found.at(1.6) == pytest.approx(30 + 10)
+    assert found.at(1.6) == pytest.approx(30 * 1.6)  # more than the last piece says
     # 9 for 10, and 9 + (20 - 9) / 5 for 8; the others lie on the line.
     assert found.error == pytest.approx(np.sqrt(((9 / 10 - 1) ** 2 + (11.2 / 8 - 1) ** 2) / 4))
     with pytest.raises(ArgumentError, match="two trainings"):

@@ -182,6 +182,9 @@ def _timed(
     if dataset is None or accuracy is None:
         return question, timed
     tried = [(one.part, outcome) for one, outcome in timed.items()]
+    for one in (found[0], found[-1]):  # other deadlines, for other noise
+        share = planner.shared(question, one.part, int(one.copies))
+        tried += [(one.part, outcome) for outcome in planner.at_many_deadlines(question, share)]
     course = planner.measured_course(
         question, tried, dataset, accuracy, max_rounds=question.prices.rounds, seed=output.seed
     )

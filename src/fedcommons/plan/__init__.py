@@ -10,6 +10,7 @@ from fedcommons.plan.advice import assumptions, duration, for_other_data, senten
 from fedcommons.plan.course import Course
 from fedcommons.plan.course import assumed as assumed_course
 from fedcommons.plan.deadline import at as at_deadline
+from fedcommons.plan.deadline import at_many as at_many_deadlines
 from fedcommons.plan.deadline import if_remembered
 from fedcommons.plan.files import read_labels, read_sites
 from fedcommons.plan.geometry import assumed_geometry, pilot_geometry
@@ -44,6 +45,7 @@ __all__ = [
     "assumed_geometry",
     "assumptions",
     "at_deadline",
+    "at_many_deadlines",
     "duration",
     "for_other_data",
     "if_it_kept",

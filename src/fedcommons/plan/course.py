@@ -56,8 +56,10 @@ def assumed(rounds: int) -> Course:
 def measured(noise: npt.ArrayLike, rounds: npt.ArrayLike, words: str) -> Course:
     """From trainings: the nearest curve that never falls, by pooling neighbours.
 
+    Beyond the last one rounds grow at least in proportion to the noise.
+
     Args:
-        noise, rounds: (n,) of each training that reached the target.
+        noise, rounds: (n,) of each training; how many it made, if it did not reach the target.
     """
     x, y = checks.finite("noise", noise, ndim=1), checks.finite("rounds", rounds, ndim=1)
     checks.same_length("rounds", y, len(x))
@@ -75,7 +77,11 @@ def measured(noise: npt.ArrayLike, rounds: npt.ArrayLike, words: str) -> Course:
     mean = tuple(b / n for _, b, n in pools)
     found = Course(middle, mean, 0.0, words)
     apart = [found.at(a) / b - 1 for a, b in zip(x.tolist(), y.tolist(), strict=True)]
-    return Course(middle, mean, float(np.sqrt(np.mean(np.square(apart)))), words)
+    end = middle[-1]
+    slope = (mean[-1] - mean[-2]) / (end - middle[-2]) if len(mean) > 1 else 0.0
+    far = max(2 * mean[-1], mean[-1] + slope * end)
+    error = float(np.sqrt(np.mean(np.square(apart))))
+    return Course((*middle, 2 * end), (*mean, far), error, words)
 
 
 __all__ = ["Course", "assumed", "measured"]

@@ -24,6 +24,12 @@ def tried(question: Question, load: FloatArray, n: int = TRIED) -> FloatArray:
     return np.geomspace(low, max(float(jobs[-1].max()), 1.05 * low), n)
 
 
+def at_many(question: Question, share: Shared, n: int = TRIED) -> list[Outcome]:
+    """The outcomes at n deadlines, from the shortest that makes sense to the longest."""
+    grid = tried(question, question.own + share.received, n)
+    return [outcome(question, share, T) for T in grid.tolist()]
+
+
 def best(question: Question, share: Shared) -> Outcome:
     """The outcome with the longest deadline of those that take the fewest hours, within `SLACK`.
 
@@ -89,7 +95,7 @@ def _hours(one: Outcome) -> float:
     return np.inf if one.hours is None else one.hours
 
 
-__all__ = ["at", "best", "if_remembered", "tried"]
+__all__ = ["at", "at_many", "best", "if_remembered", "tried"]
 
 
 def __dir__() -> list[str]:

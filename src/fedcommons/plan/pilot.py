@@ -85,12 +85,13 @@ def course(
     *,
     max_rounds: int = 50,
     runs: int = 4,
+    rates: Sequence[float] = RATES,
     seed: int = 0,
 ) -> Course:
     """How many rounds an accuracy takes by how noisy estimates are, from a few trainings.
 
     Softmax regression with the coded sum, as in `rounds_to_accuracy`, each with the best of the
-    steps `RATES`, until it is reached for `LASTING` rounds on end. Of the options and deadlines in
+    steps `rates`, until it is reached for `LASTING` rounds on end. Of the options and deadlines in
     `tried`, given with their parts, it takes `POINTS` that are spread over their noise.
     """
     checks.real("accuracy", accuracy, low=0, high=1)
@@ -103,7 +104,7 @@ def course(
     rounds = []
     for part, one in chosen:
         best = np.inf
-        for rate in RATES:
+        for rate in rates:
             curves = [
                 _accuracies(
                     question.sites, part, one.copies, one.straggler_prob, dataset, question.code,
@@ -124,7 +125,9 @@ def course(
         f"{len(reached)} trainings of softmax regression on {dataset.name} to accuracy "
         f"{accuracy:g}, {runs} runs each"
     )
-    return measured([chosen[k][1].noise for k in reached], [rounds[k] for k in reached], words)
+    # One that does not reach it needs more rounds than it was given.
+    at_least = [n if np.isfinite(n) else float(max_rounds) for n in rounds]
+    return measured([pair[1].noise for pair in chosen], at_least, words)
 
 
 def _noise(pair: tuple[float, Outcome]) -> float:
