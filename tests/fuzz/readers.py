@@ -20,7 +20,8 @@ import pyarrow.parquet as pq
 
 from fedcommons import datasets, delay_table, provenance, sharing
 from fedcommons.datasets.files import read_idx
-from fedcommons.federate.protocol.commits import Commit, Member
+from fedcommons.federate.protocol.commit_fields import Member
+from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.farewells import farewell
 from fedcommons.federate.protocol.keys import Identity
 from fedcommons.federate.protocol.withdrawals import Withdrawn

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from fedcommons.coding import CODES
 from fedcommons.federate.protocol import records
-from fedcommons.federate.protocol.commits import Commit, Member
+from fedcommons.federate.protocol.commit_fields import Member
+from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.joint_draw import promise
 from fedcommons.federate.protocol.keys import Identity, fresh_epoch_key
 from fedcommons.federate.protocol.records import Epoch, Offer, SignedOffer, digest, encode

@@ -8,7 +8,8 @@ import pytest
 
 from fedcommons.errors import ArgumentError
 from fedcommons.federate.protocol import durable
-from fedcommons.federate.protocol.commits import Commit, Member
+from fedcommons.federate.protocol.commit_fields import Member
+from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.refusals import MalformedRecord, RosterRefused
 from fedcommons.federate.protocol.withdrawals import Withdrawn
 from fedcommons.federate.server.withdrawals import forgotten, withdraw

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from fedcommons.federate.protocol import durable
-from fedcommons.federate.protocol.commits import Commit, Member
+from fedcommons.federate.protocol.commit_fields import Member
+from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.packing import SharedExamples
 from fedcommons.federate.site.manifests import Manifest
 from fedcommons.federate.site.store import Store

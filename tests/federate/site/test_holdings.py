@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcommons import coding
-from fedcommons.federate.protocol.commits import Commit, Member
+from fedcommons.federate.protocol.commit_fields import Member
+from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.site.holdings import holdings_of
 from fedcommons.placement import Placement
 

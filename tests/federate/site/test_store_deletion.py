@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedcommons.errors import StoreError
-from fedcommons.federate.protocol.commits import Member
+from fedcommons.federate.protocol.commit_fields import Member
 from fedcommons.federate.protocol.packing import SharedExamples
 from fedcommons.federate.site.database import FILE
 from fedcommons.federate.site.store import Store

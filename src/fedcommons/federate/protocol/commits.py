@@ -10,12 +10,20 @@ from typing import Any
 import numpy as np
 
 from fedcommons.checks import BoolArray
-from fedcommons.coding import CODES
+from fedcommons.federate.protocol import commit_rules
+from fedcommons.federate.protocol.commit_fields import (
+    Member,
+    floats_of,
+    member_of,
+    numbers_of,
+    of_length,
+    pair_of,
+    signatures_of,
+    without_last_empty,
+)
 from fedcommons.federate.protocol.draw import BLOCK
 from fedcommons.federate.protocol.records import (
-    MOST_EXAMPLES,
     MOST_SITES,
-    NAME,
     Agreed,
     Epoch,
     Reader,
@@ -23,24 +31,8 @@ from fedcommons.federate.protocol.records import (
     hexadecimal_of,
     integer_of,
 )
-from fedcommons.federate.protocol.refusals import MalformedRecord, RosterRefused
 
 MOST_FOLLOWED = 1000  # commits that a site may miss
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A site as it is listed in a commit."""
-
-    site: str
-    identity: str
-    n_examples: int
-    n_shareable: int
-    manifest: str
-
-    @property
-    def n_private(self) -> int:
-        return self.n_examples - self.n_shareable
 
 
 @dataclass(frozen=True)
@@ -141,7 +133,7 @@ class Commit(Agreed):
         """What all signed, with another signature of the member at this place."""
         signed = [self.signature(i) for i in range(len(self.members))]
         signed[place] = signature
-        return _without_last_empty(signed)
+        return without_last_empty(signed)
 
     def with_withdrawn(
         self, place: int, numbers: tuple[int, ...], n_private: int, signature: str
@@ -334,7 +326,7 @@ class Commit(Agreed):
     @classmethod
     def decode(cls, record: bytes) -> Commit:
         read = Reader(record, "commit")
-        members = tuple(_member(entry) for entry in read.list("members", most=MOST_SITES))
+        members = tuple(member_of(entry) for entry in read.list("members", most=MOST_SITES))
         n = len(members)
         commit = cls(
             read.text("federation"),
@@ -346,22 +338,22 @@ class Commit(Agreed):
             members,
             tuple(
                 bool(integer_of(e, "commit: present", high=1))
-                for e in _of_length(read.list("present"), n, "present")
+                for e in of_length(read.list("present"), n, "present")
             ),
-            tuple(_pair(entry, n) for entry in read.list("pairs")),
+            tuple(pair_of(entry, n) for entry in read.list("pairs")),
             tuple(
-                _numbers(entry, members[i].n_shareable)
-                for i, entry in enumerate(_of_length(read.list("withdrawn"), n, "withdrawn"))
+                numbers_of(entry, members[i].n_shareable)
+                for i, entry in enumerate(of_length(read.list("withdrawn"), n, "withdrawn"))
             ),
             tuple(
                 integer_of(e, "commit: withdrawn_private", high=members[i].n_private)
                 for i, e in enumerate(
-                    _of_length(read.list("withdrawn_private"), n, "withdrawn_private")
+                    of_length(read.list("withdrawn_private"), n, "withdrawn_private")
                 )
             ),
             read.text("code"),
-            _floats(read.list("straggler_prob"), n, "straggler_prob"),
-            _floats(read.list("owner_share"), n, "owner_share"),
+            floats_of(read.list("straggler_prob"), n, "straggler_prob"),
+            floats_of(read.list("owner_share"), n, "owner_share"),
             read.integer("joined", low=1, high=n) if "joined" in read.content else 0,
             read.hexadecimal("receipts", 32) if "receipts" in read.content else "",
             tuple(
@@ -372,111 +364,14 @@ class Commit(Agreed):
             ),
             *(
                 (
-                    _numbers(read.list("quarantined"), n, "quarantined"),
-                    _numbers(read.list("set_aside"), n, "set_aside"),
+                    numbers_of(read.list("quarantined"), n, "quarantined"),
+                    numbers_of(read.list("set_aside"), n, "set_aside"),
                 )
                 if "quarantined" in read.content
                 else ((), ())
             ),
-            signed=_signatures(read.list("signed", most=n)) if "signed" in read.content else (),
+            signed=signatures_of(read.list("signed", most=n)) if "signed" in read.content else (),
         )
         read.end()
-        commit.check_quarantine()
-        commit.check_roster()
-        commit.check_newcomers()
-        if list(commit.pairs) != sorted(set(commit.pairs)):
-            raise MalformedRecord("commit: pairs must be sorted, each once")
-        if not all(commit.present[place] for pair in commit.pairs for place in pair):
-            raise MalformedRecord("commit: pairs must be of sites that are present")
-        if any(commit.has_joined(place) for pair in commit.pairs for place in pair):
-            raise MalformedRecord("commit: pairs must be of sites of the exchange")
-        needed = {"reliability-split": "straggler_prob", "owner-corrected": "owner_share"}
-        if commit.code not in CODES or any(
-            (getattr(commit, field) is None) == (commit.code == code)
-            for code, field in needed.items()
-        ):
-            raise MalformedRecord(
-                "commit: the code must be known, with exactly the numbers that it needs"
-            )
+        commit_rules.check(commit)
         return commit
-
-    def check_quarantine(self) -> None:
-        """Refuse a quarantine of sites that are not members."""
-        if not set(self.set_aside) <= set(self.quarantined):
-            raise MalformedRecord("commit: who is set aside must be quarantined")
-        if not all(self.present[place] for place in self.quarantined):
-            raise MalformedRecord("commit: who is quarantined must be present")
-
-    def check_newcomers(self) -> None:
-        """Refuse sites that joined under a name or key that is taken, or with shared examples."""
-        names = {member.site for member in self.members}
-        identities = {member.identity for member in self.members}
-        if not len(names) == len(identities) == len(self.members):
-            raise RosterRefused("each name and each key must be in the roster once")
-        if any(member.n_shareable for member in self.members[len(self.roster) :]):
-            raise MalformedRecord("commit: sites that joined must have no shareable examples")
-
-
-def _member(entry: object) -> Member:
-    if not (isinstance(entry, list) and len(entry) == 5):
-        raise MalformedRecord("commit: a member must have five fields")
-    site, identity, n_examples, n_shareable, manifest = entry
-    if not isinstance(site, str) or not NAME.fullmatch(site):
-        raise MalformedRecord("commit: a site must have a valid name")
-    n_examples = integer_of(n_examples, "commit: n_examples", high=MOST_EXAMPLES)
-    return Member(
-        site,
-        hexadecimal_of(identity, 32, "commit: an identity"),
-        n_examples,
-        integer_of(n_shareable, "commit: n_shareable", high=n_examples),
-        hexadecimal_of(manifest, 32, "commit: a manifest"),
-    )
-
-
-def _of_length(value: list[Any], n: int, name: str) -> list[Any]:
-    if len(value) != n:
-        raise MalformedRecord(f"commit: {name} must have one entry for each member")
-    return value
-
-
-def _pair(entry: object, n: int) -> tuple[int, int]:
-    if not (isinstance(entry, list) and len(entry) == 2):
-        raise MalformedRecord("commit: pairs must be pairs")
-    sender, recipient = (integer_of(place, "commit: a pair", high=n - 1) for place in entry)
-    if sender == recipient:
-        raise MalformedRecord("commit: a pair must be of two sites")
-    return sender, recipient
-
-
-def _numbers(entry: object, below: int, name: str = "withdrawn") -> tuple[int, ...]:
-    if not isinstance(entry, list):
-        raise MalformedRecord(f"commit: {name} must be lists")
-    numbers = tuple(integer_of(number, f"commit: {name}", high=below - 1) for number in entry)
-    if list(numbers) != sorted(set(numbers)):
-        raise MalformedRecord(f"commit: {name} must be sorted, each once")
-    return numbers
-
-
-def _signatures(value: list[Any]) -> tuple[str, ...]:
-    found = tuple(
-        entry if entry == "" else hexadecimal_of(entry, 64, "commit: signed") for entry in value
-    )
-    if not found or not found[-1]:
-        raise MalformedRecord("commit: signed must end with a signature")
-    return found
-
-
-def _without_last_empty(signed: Sequence[str]) -> tuple[str, ...]:
-    last = max((i for i, one in enumerate(signed) if one), default=-1)
-    return tuple(signed[: last + 1])
-
-
-def _floats(value: list[Any], n: int, name: str) -> tuple[float, ...] | None:
-    if not value:
-        return None
-    _of_length(value, n, name)
-    if not all(isinstance(x, float) and abs(x) < 1e100 for x in value):
-        raise MalformedRecord(f"commit: {name} must be numbers")
-    if name == "straggler_prob" and not all(0 <= x < 1 for x in value):
-        raise MalformedRecord("commit: straggler_prob must be in [0, 1)")
-    return tuple(value)

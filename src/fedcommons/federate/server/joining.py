@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedcommons import shown
-from fedcommons.federate.protocol.commits import Member
+from fedcommons.federate.protocol.commit_fields import Member
 from fedcommons.federate.protocol.example_schema import misfit, usual
 from fedcommons.federate.protocol.records import Offer
 from fedcommons.federate.server.claims import held_back
