@@ -31,11 +31,12 @@ from flwr.app import ArrayRecord, Context
 from fedcommons import checks
 from fedcommons.errors import ArgumentError
 from fedcommons.federate.site.own_data import SiteData
-from fedcommons.federate.transport.client_app import SiteClient, attach, coded, evaluated
+from fedcommons.federate.transport.client_app import attach, coded, evaluated
 from fedcommons.federate.transport.node_config import (
     data_from_node_config,
     held_out_from_node_config,
 )
+from fedcommons.federate.transport.site_client import SiteClient
 from fedcommons.stragglers import Bernoulli
 
 if TYPE_CHECKING:

@@ -33,10 +33,11 @@ from fedcommons.federate.server.federation import ServerFederation
 from fedcommons.federate.server.training_folder import TrainingFolder
 from fedcommons.federate.site.own_data import SiteData
 from fedcommons.federate.site.store import Store
-from fedcommons.federate.transport.client_app import SiteClient, attach, coded, evaluated
+from fedcommons.federate.transport.client_app import attach, coded, evaluated
 from fedcommons.federate.transport.coded_sum import CodedSum
 from fedcommons.federate.transport.embedded_grid import EmbeddedGrid, serve
 from fedcommons.federate.transport.flower_link import FlowerLink
+from fedcommons.federate.transport.site_client import SiteClient
 from fedcommons.methods import Method
 from fedcommons.placement import Placement
 from fedcommons.stragglers import Trace

@@ -18,10 +18,11 @@ from fedcommons.errors import FederationError
 from fedcommons.federate.server import coordinator
 from fedcommons.federate.site.own_data import SiteData
 from fedcommons.federate.transport import messages
-from fedcommons.federate.transport.client_app import SiteClient, attach, coded
+from fedcommons.federate.transport.client_app import attach, coded
 from fedcommons.federate.transport.coded_sum import CodedSum
 from fedcommons.federate.transport.embedded_grid import EmbeddedGrid
 from fedcommons.federate.transport.flower_link import FlowerLink
+from fedcommons.federate.transport.site_client import SiteClient
 from tests.federate.tiny import be_impatient, serving
 
 ROOT = Path(fedcommons.__file__).parent
