@@ -196,7 +196,9 @@ def test_nothing_but_numbers_leaves_a_site(tiny):
     assert len(left) == 4
     for records in left:
         assert set(records) == {messages.FIELDS, messages.METRICS}
-        assert set(records[messages.FIELDS]) == {"round"}
+        fields = records[messages.FIELDS]
+        assert set(fields) == {"round", "question"}  # what the server asked by, and no more
+        assert {type(value) for value in fields.values()} == {int}
 
 
 def test_an_app_without_an_evaluate_function_is_not_asked(tiny):
