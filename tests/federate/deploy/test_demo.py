@@ -73,10 +73,10 @@ def test_sites_leave_die_and_return_and_only_the_results_are_left(tmp_path):
     demo = Demo(tmp_path)
     assert demo.end(1200) == 0, demo.lines
     text = "".join(demo.lines)
-    assert "round 2/10: accuracy 0." in text
+    assert re.search(r"round \d+/10: accuracy 0\.", text)
     assert "answered site-0 site-1 site-2 site-3 site-4" in text
     assert "site-1 is stopped (SIGTERM)" in text
-    assert re.search(r"round 2/10: .*missing site-1 .*; p 0\.0", text)
+    assert re.search(r"round [2-4]/10: .*missing (site-\d \(.*?\), )*site-1 \(", text)
     assert "site-1 is started again, under the same id" in text
     killed, _, after = text.partition("site-3 is killed (SIGKILL)")
     assert "site-3" in killed

@@ -12,6 +12,7 @@ from fedcommons import checks, deadlines
 
 SHORTEST_DEADLINE, LONGEST_DEADLINE = 5.0, 600.0
 FIRST_DEADLINE = 120.0  # of an adaptive one, before anything is known
+SLACK, ALLOWANCE = 1.5, 2.0  # an adaptive one is so many times the best, and so many seconds more
 
 Site = Hashable
 
@@ -27,9 +28,12 @@ class Decided:
 class Deadline:
     """A round's limit in seconds: always the same, or adapted to how long answers took.
 
-    An adaptive one is T = argmin T / F(T), with F(T) the share of the weight that comes within T
-    (`fedcommons.deadlines`), in 5 to 600; twice as long after each round in a row in which nobody
-    was in time, since all have become slower. Either is `at_most` so many seconds.
+    An adaptive one follows from T = argmin T / F(T), with F(T) the share of the weight that comes
+    within T (`fedcommons.deadlines`). It is half as long again and two seconds more: T is what some
+    answer took, and few have been seen, so that the next one may well take a little longer; and a
+    round ends anyway as soon as all who were asked have answered. It is in 5 to 600; twice as long
+    after each round in a row in which nobody was in time, since all have become slower. Either is
+    `at_most` so many seconds.
     """
 
     def __init__(
@@ -85,13 +89,16 @@ class Deadline:
         best = deadlines.adaptive(seconds, weight, at_work)
         if not np.isfinite(best.seconds):
             return Decided(LONGEST_DEADLINE, "no answer has come in time")
-        limit = min(max(best.seconds, SHORTEST_DEADLINE) * 2.0**self._empty, LONGEST_DEADLINE)
+        usual = max(SLACK * best.seconds + ALLOWANCE, SHORTEST_DEADLINE)
+        limit = min(usual * 2.0**self._empty, LONGEST_DEADLINE)
         slow = [str(site) for site, on_time in zip(sites, best.on_time, strict=True) if not on_time]
         why = f"{best.share:.0%} of the weight comes in {best.seconds:.1f} s, the best for its time"
         if self._empty:
             why += f"; longer, since nobody was in time {self._empty} times in a row"
-        elif limit != best.seconds:
+        elif limit in (SHORTEST_DEADLINE, LONGEST_DEADLINE):
             why += f"; at least {SHORTEST_DEADLINE:g} s, at most {LONGEST_DEADLINE:g}"
+        else:
+            why += f", and {limit - best.seconds:.1f} s to spare"
         return Decided(limit, why + (f"; slower: {', '.join(slow)}" if slow else ""))
 
     def note_answer(self, site: Site, seconds: float) -> None:
