@@ -84,7 +84,7 @@ def test_an_adaptive_deadline_is_the_best_for_its_time(tiny, slow):
         _, notes = train(federation, slow, 3, deadline="adaptive")
     assert slow.ttls[0] == notes[0]["deadline"] == deadlines.FIRST_DEADLINE
     assert [round(note["deadline"], 1) for note in notes[1:]] == [14.2, 14.2]  # 1.5 * 8.1 + 2
-    assert "comes in 8.1 s, the best for its time, and 6.1 s to spare; slower: d" in notes[1]["why"]
+    assert "comes in 8.1 s, the best for its time, and 6.0 s to spare; slower: d" in notes[1]["why"]
     assert outcomes(notes[2])["d"] == "no answer"
 
 
