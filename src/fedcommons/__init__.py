@@ -26,6 +26,7 @@ from fedcommons.namespace import lazily
 
 if TYPE_CHECKING:
     from fedcommons import (
+        asking,
         claims,
         coding,
         datasets,
@@ -67,6 +68,7 @@ __all__ = [
     "StoreError",
     "StudyError",
     "UnsupportedSystemError",
+    "asking",
     "claims",
     "coding",
     "datasets",
