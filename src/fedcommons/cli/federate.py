@@ -18,6 +18,7 @@ from fedcommons.cli import (
     exit_codes,
     federate_demo,
     federate_deploy,
+    federate_desk,
     federate_server,
     federate_site,
     screen,
@@ -161,6 +162,8 @@ def parse_config(text: str) -> dict[str, Any]:
 
 
 app.command("demo")(federate_demo.demo)
+app.command("watch")(federate_desk.watch)
+app.command("metrics")(federate_desk.metrics)
 app.command("quarantine")(federate_server.quarantine)
 for command in (
     federate_site.check,

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from fedcommons import provenance
+from fedcommons import provenance, tracking
 from fedcommons.cli import screen, terminal
-from fedcommons.cli.options import AsJson, Workers
+from fedcommons.cli.options import AsJson, Track, Workers
 from fedcommons.errors import StudyError
-from fedcommons.simulate import data_record, feasible, runner, studies, tables
+from fedcommons.simulate import data_record, feasible, runner, studies, study_events, tables
 from fedcommons.simulate.definition import Study
 from fedcommons.simulate.folder import Folder, default_path
 
@@ -39,6 +40,7 @@ def reproduce(
         Path | None, typer.Option(help="A study file instead of the paper's own.")
     ] = None,
     workers: Workers = None,
+    track: Track = None,
     as_json: AsJson = False,
 ) -> None:
     """Reproduce the paper on MNIST: figures, claims and a report, in a results folder.
@@ -62,7 +64,7 @@ def reproduce(
     if curves:
         chosen = chosen.only_lines(curves)
     folder = Folder(default_path(chosen.name) if out is None else out)
-    run_and_report(chosen, folder, workers=workers, as_json=as_json)
+    run_and_report(chosen, folder, workers=workers, track=track, as_json=as_json)
 
 
 def run_and_report(
@@ -71,6 +73,7 @@ def run_and_report(
     *,
     workers: int | None,
     as_json: bool,
+    track: Sequence[str] | None = None,
     cluster: str | None = None,
     about: Mapping[str, Any] | None = None,
     show_lines: bool = False,
@@ -81,6 +84,7 @@ def run_and_report(
     """
     from fedcommons.figures.report import write_report  # matplotlib is slow to import
 
+    targets = tracking.targets(track or ())  # before anything is run
     runner.count_workers(workers)
     dataset = runner.study_data(study)
     feasible.check_fits(study, dataset)
@@ -88,9 +92,15 @@ def run_and_report(
     with folder.opened(study), terminal.resumable(folder.path):
         found = {**data_record.about(dataset), **(about or {})}
         folder.begin(study, {**provenance.about(provenance.command_line()), **found})
-        with terminal.progress(f"{len(study.curves)} curves x {study.rounds} rounds, runs") as bar:
+        what = f"{len(study.curves)} curves x {study.rounds} rounds, runs"
+        with terminal.progress(what) as bar, _tracked(study, folder, targets) as tracked:
+
+            def advance(done: int, total: int) -> None:
+                bar(done, total)
+                tracked(done)
+
             fresh = runner.run_study(
-                study, folder, workers=workers, cluster=cluster, on_progress=bar
+                study, folder, workers=workers, cluster=cluster, on_progress=advance
             )
         tables.build(study, folder, dataset)
         seconds = time.perf_counter() - start
@@ -102,3 +112,22 @@ def run_and_report(
     terminal.print_report(reported, show_lines=show_lines)
     runs = terminal.count(fresh, "run")
     screen.say(f"{runs} in {seconds:.0f} s. Open {folder.path / 'report.html'}")
+
+
+@contextlib.contextmanager
+def _tracked(
+    study: Study, folder: Folder, targets: Sequence[tracking.Target]
+) -> Iterator[Callable[[int], None]]:
+    """Call it with the number of finished runs; at the end the curves are tracked, too."""
+    if not targets:
+        yield lambda _done: None
+        return
+    from fedcommons.figures.captions import labels
+
+    tracker = tracking.Tracker(targets, study_events.about(study))
+    events = study_events.StudyEvents(study, folder, labels)
+    try:
+        yield lambda done: tracker.send(events.progress(done))
+        tracker.send(events.curves())
+    finally:
+        tracker.close()

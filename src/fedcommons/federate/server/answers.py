@@ -26,11 +26,13 @@ from fedcommons.federate.server.federation import ServerFederation
 from fedcommons.federate.server.joining import Newcomers
 from fedcommons.federate.server.late_answers import LEFT, OTHER_QUESTION, WITHDREW, LateAnswers
 from fedcommons.federate.server.link import NO_ANSWER, TOO_LATE, Link, Node, Question, Reply
+from fedcommons.federate.server.live_round import LiveRound
 from fedcommons.federate.server.open_question import OWES, OpenQuestion
 from fedcommons.federate.server.owed import LASTING
 from fedcommons.federate.server.quarantine import QUARANTINED
 from fedcommons.federate.server.questions import FieldsOf, Questions, nothing_else
-from fedcommons.federate.server.round_answers import NOT_ASKED, RoundAnswers
+from fedcommons.federate.server.round_answers import RoundAnswers
+from fedcommons.federate.server.round_notes import AWAY, NOT_ASKED
 from fedcommons.federate.server.training_folder import TrainingFolder
 from fedcommons.federate.server.withdrawals import Dismissals, Unasked
 from fedcommons.methods import Method
@@ -90,6 +92,7 @@ class AnswerCollector:
         self._unasked = Unasked(federation, link)
         self.newcomers = Newcomers(federation)
         self.late: LateAnswers | None = None  # if late ones are remembered
+        self.live = LiveRound(folder.path)
         self.evaluates: dict[str, str] = {}  # whether a site would evaluate, as it says itself
 
     @property
@@ -225,7 +228,7 @@ class AnswerCollector:
         for place in places:
             node = meeting.node(members[place].identity)
             if node is None:
-                found.outcomes[place] = "not connected"
+                found.outcomes[place] = AWAY
             elif place in found.owing:
                 found.outcomes[place] = OWES
             else:
@@ -270,6 +273,9 @@ class AnswerCollector:
             )
         for node in set(place_of) - sent.asked:  # the strategy chose others
             found.outcomes[place_of[node]] = NOT_ASKED
+        if task == "answer":
+            owes = {} if owed is None else owed.open
+            self.live.begin(round_number, seconds, self.commit, found.outcomes, owes)
         order = self.commit.order
         open_questions = {
             node: OpenQuestion.asked_now(q.fields["question"], round_number, order, seconds)
@@ -298,6 +304,7 @@ class AnswerCollector:
             heard.add(node)
             if reply.failure is not None:
                 self._note_failure(found, place, reply.failure)
+                self.live.heard(members[place].site, found.outcomes[place], took)
                 continue
             self.deadline.note_answer(members[place].site, took)
             parts = None
@@ -317,6 +324,8 @@ class AnswerCollector:
             if parts is not None:  # what fails now is the server's own disk
                 found.rows[place] = self.folder.answers.put(parts)
                 found.seconds[place] = took
+            self.live.heard(members[place].site, found.outcomes[place], took)
+        self.live.end()
         for node in sorted(asked.asking.asked - heard):
             if node in asked.asking.silent:
                 self._note_failure(found, asked.place_of[node], NO_ANSWER)

@@ -152,6 +152,8 @@ class Rounds:
             deadline=None if found.decided is None else round(found.decided.seconds, 3),
             why="" if found.decided is None else found.decided.why,
             rate=step.rate,
+            bytes_sent=len(step.asked.asking.asked) * sum(x.nbytes for x in state.model.values()),
+            bytes_received=self.files.row_bytes * sum(row is not None for row in found.all_rows),
         )
         self.chooser.learn([note])
         return note
