@@ -67,5 +67,6 @@ html_static_path = ["_site/static"]
 html_css_files = ["site.css"]
 html_show_sphinx = False
 html_copy_source = False
+html_show_search_summary = False  # it would fetch pages, which a browser refuses for files
 html_math_renderer = "mathml"
 copybutton_exclude = ".linenos, .gp, .go"

@@ -71,3 +71,16 @@ def test_what_a_page_shows_is_so(page, tmp_path):
             assert [line for line in code.splitlines() if line.rstrip() not in lines] == [], printed
         else:
             printed = execute(language, code, tmp_path)
+
+
+def test_every_page_is_in_the_contents():
+    """As the site's build asks, which not everybody runs: the lists are those of index.md."""
+    listed = set()
+    for folder in (DOCS, DOCS / "decisions"):
+        for _, lists in re.findall(
+            r"^(```+)\{toctree\}\n(.*?)^\1$", (folder / "index.md").read_text(), re.M | re.S
+        ):
+            for entry in re.findall(r"^(?!:)(\S+)$", lists, flags=re.MULTILINE):
+                listed |= set(folder.glob(f"{entry}.md"))
+    pages = {path for path in DOCS.rglob("*.md") if path != DOCS / "index.md"}
+    assert pages - listed == set(), "name it in a toctree of docs/index.md"
