@@ -64,6 +64,7 @@ class Curve:
     prob_from_law: bool = FIELDS["prob_from_law"].field(False)
     corrected: bool = FIELDS["corrected"].field(False)
 
+    step_control: bool = FIELDS["step_control"].field(False)
     ask: float | None = FIELDS["ask"].field(None)
     ask_by: str = FIELDS["ask_by"].field("uniform")
 
