@@ -140,7 +140,7 @@ def _check_clients_can_answer(study: Study, clock: Timing, dataset: Dataset) -> 
         if said := timelines.never_on_time(curve, law, held, per_example, names):
             _warn_once(f"{curve.policy}, {curve.estimator}, work {curve.work}: {said}")
         absences = None
-        if curve.corrected:
+        if curve.corrected and curve.away:
             classes = main_class(shared, data.groups)
             absences = clock.absences(study.clients, classes, seed=study.seed, run=0, sites=sites)
         vectors = timelines.kept_vectors(curve, law, shared.placement, absences, per_example)
