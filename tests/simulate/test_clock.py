@@ -52,6 +52,14 @@ LINES = {
         "policy": "deadline", "deadline": 0.8, "estimator": "memory", "work": "sagachunk",
         "late": "remember",
     },
+    "controlled": {
+        "policy": "deadline", "deadline": 0.8, "estimator": "latest", "late": "remember",
+        "learning_rate": 40.0, "step_control": True, "warm": True,
+    },
+    "controlled_chunks": {
+        "policy": "deadline", "deadline": 0.8, "estimator": "memory", "work": "sagachunk",
+        "late": "remember", "learning_rate": 40.0, "step_control": True,
+    },
     "corrected": {
         "policy": "deadline", "estimator": "memory", "late": "remember",
         "code": "owner-corrected", "partition": "single-class",

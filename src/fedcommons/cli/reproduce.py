@@ -119,6 +119,6 @@ def run_and_report(
     if as_json:
         terminal.print_json(folder.path, reported)
         return
-    terminal.print_report(reported, show_lines=show_lines)
+    terminal.print_report(reported, lines_by=study.measured[0] if show_lines else None)
     runs = terminal.count(fresh, "run")
     screen.say(f"{runs} in {seconds:.0f} s. Open {folder.path / 'report.html'}")

@@ -25,7 +25,7 @@ from rich.text import Text
 from fedcommons import shown
 from fedcommons.cli import exit_codes, screen
 from fedcommons.intervals import half_width
-from fedcommons.metrics import METRICS, Metric
+from fedcommons.metrics import Metric
 
 COUNTED = {
     "does not hold": "do not hold",
@@ -79,13 +79,16 @@ def print_json(folder: Path, reported: Mapping[str, Any]) -> None:
 
 
 def print_report(
-    reported: Mapping[str, Any], *, show_lines: bool = False, every_claim: bool = False
+    reported: Mapping[str, Any], *, lines_by: Metric | None = None, every_claim: bool = False
 ) -> None:
-    """What was found; what every line reached and all claims if that is wanted; what diverged."""
+    """What was found, and what diverged.
+
+    With `lines_by`, the study's main metric, also what every line reached; all claims if wanted.
+    """
     if reported["claims"]:
         print_claims(reported) if every_claim else print_verdicts(reported)
-    if show_lines:
-        print_lines(reported["lines"], METRICS[reported["metric"]])
+    if lines_by:
+        print_lines(reported["lines"], lines_by)
     for sentence in reported.get("summary", {}).get("sentences", ()):
         screen.say(sentence)
     say_diverged(reported["lines"])

@@ -115,7 +115,7 @@ def render_page(
         beside=_beside(beside) if beside else "",
         idea=packaged("page_idea.html") if study.is_papers else "",
         lead=joined(lead, "\n"),
-        summary=summary_section(summary) if summary else "",
+        summary=summary_section(summary, study.measured[0]) if summary else "",
         contents=_contents(study, claims),
         figures=joined(rest, "\n"),
         claims=claims_section(claims),

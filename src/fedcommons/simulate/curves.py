@@ -65,6 +65,7 @@ class Curve:
     corrected: bool = FIELDS["corrected"].field(False)
     away: bool = FIELDS["away"].field(True)
 
+    step_control: bool = FIELDS["step_control"].field(False)
     ask: float | None = FIELDS["ask"].field(None)
     ask_by: str = FIELDS["ask_by"].field("uniform")
 

@@ -17,6 +17,7 @@ import numpy as np
 from fedcommons import checks, datasets
 from fedcommons.datasets import Dataset, Reading
 from fedcommons.errors import ArgumentError, StudyError
+from fedcommons.metrics import METRICS
 from fedcommons.simulate import grids, models, parsing, recordings, timing
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.definition import FIGURE_NAME, KINDS, MAY_BE_ALL, Figure, Line, Study
@@ -24,7 +25,7 @@ from fedcommons.simulate.parsing import CURVE_KEYS, choices, known_keys
 from fedcommons.simulate.settings import ALL, parts_of
 from fedcommons.simulate.timing import Timing
 from fedcommons.tasks.cross_entropy import CrossEntropy
-from fedcommons.tasks.losses import has_numbers
+from fedcommons.tasks.losses import LOSSES, has_numbers
 
 LOSS_KEYS = (
     "loss",
@@ -271,6 +272,8 @@ def _parts_digest(study: Study) -> str:
         if parts is not None:
             names = sorted({getattr(curve, field) for curve in curves})
             sources += [text for name in names if (text := parts.source(name))]
+    sources += [text for name in study.metrics if (text := METRICS.source(name))]
+    sources += [text for text in (LOSSES.source(study.loss),) if text]
     if not sources:
         return ""
     return hashlib.sha256("\0".join(sources).encode()).hexdigest()
