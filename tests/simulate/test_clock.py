@@ -224,3 +224,22 @@ def test_who_can_never_be_on_time_is_named_before_the_run(caplog):
     checked(deadline=0.25, late="remember", estimator="memory")  # late answers count
     with pytest.raises(ArgumentError, match="at most the 4 clients"):
         checked(policy="fastest:5")
+    with pytest.raises(StudyError, match="work must be full, mini or sized for scaffold"):
+        checked(algorithm="scaffold", work="fits")
+
+
+def test_a_training_without_a_tick_or_with_too_many_is_pointed_out(caplog):
+    def checked(seconds, **clock):
+        grid = {"partition": "iid", "policy": "deadline", "deadline": 1.5}
+        given = {**SMALL["clock"], "seconds": seconds, **clock}
+        study = fc.simulate.study("s", **{**SMALL, "clock": given, "grid": grid})
+        feasible.check_fits(study, runner.study_data(study))
+
+    feasible._warn_once.cache_clear()
+    with caplog.at_level("WARNING"):
+        checked(1.0)
+    assert "a tick takes about 1.5 s, and seconds = 1 may end before the first" in caplog.text
+    with pytest.raises(StudyError, match="room for at most 1000000 ticks, got 20"):
+        checked(20, link=0.0, rate=1e12)
+    with pytest.raises(StudyError, match=r"\[clock\]: rate must be one number or one per client"):
+        checked(20, rate=[1.0, 2.0])
