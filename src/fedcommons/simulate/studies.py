@@ -109,7 +109,16 @@ def _with_traces(study: Study, beside: Path) -> Study:
 
 def paper() -> Study:
     """The study of the paper, as it comes with the package."""
-    with resources.as_file(resources.files("fedcommons.simulate") / "paper.toml") as path:
+    return _packaged("paper.toml")
+
+
+def paper_by_the_clock() -> Study:
+    """What goes with it: seconds instead of rounds."""
+    return _packaged("paper_clock.toml")
+
+
+def _packaged(name: str) -> Study:
+    with resources.as_file(resources.files("fedcommons.simulate") / name) as path:
         return load(path)
 
 
