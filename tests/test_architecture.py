@@ -20,6 +20,7 @@ ROOMS = {  # each room, and the rooms that it may import beside itself and the c
     "federate.protocol": (),
     "federate.site": ("federate.protocol",),
     "federate.server": ("federate.protocol", "tracking"),
+    "federate.backup": ("federate.protocol", "federate.site", "federate.server"),
     "federate.transport": ("federate.protocol", "federate.site", "federate.server", "tracking"),
     "flower": ("federate", "tracking"),
     "federate.apps": ("flower", "federate"),
