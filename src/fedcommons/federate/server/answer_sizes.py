@@ -12,7 +12,6 @@ import numpy.typing as npt
 from fedcommons import bounds
 from fedcommons.checks import FloatArray
 from fedcommons.federate.protocol.commits import Commit
-from fedcommons.federate.protocol.holders import held_by_each
 from fedcommons.federate.protocol.refusals import AnswerRefused
 from fedcommons.federate.server.answer_files import AnswerFiles
 from fedcommons.federate.server.round_answers import RoundAnswers
@@ -52,16 +51,17 @@ def bound(
     files: AnswerFiles,
     last: dict[str, list[float]],
     factor: float,
+    weights: FloatArray,
 ) -> None:
     """Clip answers that are too large for what their sites have; refuse the absurd.
 
     An answer is durable only with the next checkpoint, so it may be changed. `last` has the sizes
-    of each site's last answers, by its identity; these are added.
+    of each site's last answers, by its identity; these are added. `weights` are the sums of sites'
+    shares.
     """
     if not factor or not found.norms:
         return
     members, places, rows = commit.members, sorted(found.norms), found.all_rows
-    _, weights = held_by_each(commit.record)
     norms = np.array([found.norms.get(place, 0.0) for place in range(len(members))])
     sizes = bounds.per_unit(norms, weights)
     known = [last.get(member.identity, []) for member in members]

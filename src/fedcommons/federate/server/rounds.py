@@ -13,9 +13,9 @@ from fedcommons.checks import BoolArray, FloatArray
 from fedcommons.errors import FederationError
 from fedcommons.estimators import ESTIMATORS
 from fedcommons.federate.protocol.commits import Commit
-from fedcommons.federate.protocol.holders import held_by_each
+from fedcommons.federate.protocol.holders import held_by_each, owned_by_each
 from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays
-from fedcommons.federate.server import answer_sizes, estimation, withdrawals
+from fedcommons.federate.server import answer_sizes, corrections, estimation, withdrawals
 from fedcommons.federate.server.answer_files import AnswerFiles, Row
 from fedcommons.federate.server.answers import AnswerCollector, Asked
 from fedcommons.federate.server.asking import Heard
@@ -59,6 +59,12 @@ class Rounds:
         return self.federation.commit
 
     @property
+    def weights(self) -> FloatArray:
+        """The sum of each site's shares: of its own examples, in full, where holders correct."""
+        record = self.commit.record
+        return owned_by_each(record) if self.settings.correct else held_by_each(record)[1]
+
+    @property
     def schema(self) -> ModelSchema:
         return self.collector.folder.schema
 
@@ -88,6 +94,7 @@ class Rounds:
                 "same command again"
             )
         state.memory = {**(state.memory or {}), **self._remembered(found.rows)}
+        state.note_anchors(self.commit, found)
         state.warmed = True
         n = sum(self.commit.active)
         logger.info("memory is warm for %d of %d sites", found.answered.sum(), n)
@@ -206,7 +213,9 @@ class Rounds:
         late = self.collector.late
         if late is not None:
             late.gather(found, self.commit)
-        answer_sizes.bound(self.commit, found, self.files, state.sizes, bound)
+        W = self.weights
+        answer_sizes.bound(self.commit, found, self.files, state.sizes, bound, W)
+        corrections.bound(self.commit, found, self.files, state.sizes, bound)
         if late is not None:
             late.note_bounded(found, self.commit)
         found.offenders |= self.offences.hear(self.commit, found, asked.round)
@@ -235,7 +244,8 @@ class Rounds:
         late.gather(found, commit)
         # What replies say of withdrawals is heard with the next round's answers.
         found.late = {place: one for place, one in found.late.items() if one.row is not None}
-        answer_sizes.bound(commit, found, self.files, state.sizes, self.settings.answer_bound)
+        bound, W = self.settings.answer_bound, self.weights
+        answer_sizes.bound(commit, found, self.files, state.sizes, bound, W)
         self.remember(state, found)
         self.use_up(found)
         by_site = {commit.members[place].site: one for place, one in found.late.items()}
@@ -262,6 +272,7 @@ class Rounds:
         )
         pairs = zip(places, rows, strict=True)
         state.memory |= {members[place].identity: row for place, row in pairs if row is not None}
+        state.note_anchors(self.commit, found)
 
     def _remembered(self, rows: Sequence[Row | None]) -> dict[str, Row]:
         """By the site's identity, of rows in the order of the roster."""
@@ -289,7 +300,7 @@ class Rounds:
         memory = None
         if state.memory is not None:
             memory = [state.memory.get(members[place].identity) for place in here]
-        rows, W = found.all_rows, held_by_each(self.commit.record)[1][here]
+        rows, W = found.all_rows, self.weights[here]
         arrivals = found.arrivals(here.tolist(), t + 1, choice.asked)
         if memory is not None:
             heard = np.array([row is not None for row in memory])
@@ -305,6 +316,7 @@ class Rounds:
                 W,
                 self._rates(found, here.tolist()),
             )
+            corrections.add(estimate, self.files, found)
         M = self.commit.n_examples
         rate = self.rates.of(state, self.commit)
         with np.errstate(over="ignore", invalid="ignore"):  # noticed below
@@ -319,6 +331,7 @@ class Rounds:
         if state.memory is not None and memory is not None:
             by_place = dict(zip(here.tolist(), memory, strict=True))
             state.memory |= self._remembered([by_place.get(i) for i in range(len(members))])
+            state.note_anchors(self.commit, found)
         return rate
 
     def _rates(self, found: RoundAnswers, places: Sequence[int]) -> FloatArray | None:
