@@ -61,13 +61,14 @@ class Absences:
 
 def of_anchors(anchors: Anchors) -> dict[str, Any]:
     """The fields of an answer."""
-    return {ANCHORS: list(anchors), SIZES: [float(n) for n in anchors.values()]}
+    some = {x: float(n) for x, n in anchors.items() if n > 0}
+    return {ANCHORS: list(some), SIZES: list(some.values())}
 
 
 def anchors_of(fields: Mapping[str, Any]) -> dict[str, float]:
     """What an answer says, or refused."""
-    names, sizes = list(fields.get(ANCHORS, ())), list(fields.get(SIZES, ()))
-    if not 0 < len(names) == len(sizes) == len(set(names)) <= MOST_ANCHORS:
+    names, sizes = list(fields[ANCHORS]), list(fields[SIZES])
+    if not len(names) == len(sizes) == len(set(names)) <= MOST_ANCHORS:
         raise AnswerRefused("malformed")
     if not all(isinstance(name, str) and DIGEST.fullmatch(name) for name in names):
         raise AnswerRefused("malformed")
@@ -75,6 +76,6 @@ def anchors_of(fields: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _size(n: object) -> float:
-    if not isinstance(n, int | float) or not 0 <= n < math.inf:
+    if not isinstance(n, int | float) or not 0 < n < math.inf:
         raise AnswerRefused("malformed")
     return float(n)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from fedcommons import bounds
 from fedcommons.checks import FloatArray
+from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.refusals import AnswerRefused
 from fedcommons.federate.server.answer_files import AnswerFiles
@@ -79,3 +80,17 @@ def bound(
             found.replace_row(place, files.scaled(row, by))
         now = after.last[place]
         last[members[place].identity] = now[np.isfinite(now)].tolist()
+
+
+def not_finite(
+    commit: Commit, found: RoundAnswers, files: AnswerFiles, t: int, rate: float
+) -> FederationError:
+    """What is wrong where the step after round t leads to no numbers."""
+    rows = found.all_rows
+    sizes = np.array([0.0 if row is None else files.largest(row) for row in rows])
+    largest, usual = int(sizes.argmax()), np.median(sizes[[row is not None for row in rows]])
+    return FederationError(
+        f"the model is not finite any more after round {t + 1}, with learning_rate {rate:g} and "
+        f"answers of up to {sizes[largest]:.3g}, by {commit.members[largest].site} (the median "
+        f"site's: {usual:.3g}); the model of round {t} is kept"
+    )

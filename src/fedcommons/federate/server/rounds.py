@@ -209,13 +209,10 @@ class Rounds:
     ) -> tuple[RoundAnswers, bool]:
         """The answers, as far as withdrawals and offences leave them; whether there were any."""
         found = self.collector.answers(asked, replies)
-        bound = self.settings.answer_bound
         late = self.collector.late
         if late is not None:
             late.gather(found, self.commit)
-        W = self.weights
-        answer_sizes.bound(self.commit, found, self.files, state.sizes, bound, W)
-        corrections.bound(self.commit, found, self.files, state.sizes, bound)
+        self._bound(state, found)
         if late is not None:
             late.note_bounded(found, self.commit)
         found.offenders |= self.offences.hear(self.commit, found, asked.round)
@@ -228,6 +225,11 @@ class Rounds:
             not_used = [] if late is None else late.rows
             self.files.withdraw([*(state.memory or {}).values(), *not_used])
         return found, is_new
+
+    def _bound(self, state: TrainingState, found: RoundAnswers) -> None:
+        about = (self.commit, found, self.files, state.sizes, self.settings.answer_bound)
+        answer_sizes.bound(*about, self.weights)
+        corrections.bound(*about)
 
     def use_up(self, found: RoundAnswers) -> None:
         """What `found` has of late answers is not looked at again."""
@@ -244,8 +246,7 @@ class Rounds:
         late.gather(found, commit)
         # What replies say of withdrawals is heard with the next round's answers.
         found.late = {place: one for place, one in found.late.items() if one.row is not None}
-        bound, W = self.settings.answer_bound, self.weights
-        answer_sizes.bound(commit, found, self.files, state.sizes, bound, W)
+        self._bound(state, found)
         self.remember(state, found)
         self.use_up(found)
         by_site = {commit.members[place].site: one for place, one in found.late.items()}
@@ -326,7 +327,8 @@ class Rounds:
             moved -= rate / M * direction
             model = self.schema.model(moved, state.model)
         if not all(np.isfinite(x).all() for x in (*self.schema.trained(model), *moments)):
-            raise self._not_finite(found, t)
+            about = (self.commit, found, self.files, t, self.settings.learning_rate)
+            raise answer_sizes.not_finite(*about)
         state.model, state.moments = model, moments
         if state.memory is not None and memory is not None:
             by_place = dict(zip(here.tolist(), memory, strict=True))
@@ -339,17 +341,6 @@ class Rounds:
         if self.settings.work_asked != "sagachunk" or not self.estimator.remembers:
             return None
         return np.array([1 / found.chunks.get(place, 1) for place in places])
-
-    def _not_finite(self, found: RoundAnswers, t: int) -> FederationError:
-        rows = found.all_rows
-        sizes = np.array([0.0 if row is None else self.files.largest(row) for row in rows])
-        largest, usual = int(sizes.argmax()), np.median(sizes[[row is not None for row in rows]])
-        return FederationError(
-            f"the model is not finite any more after round {t + 1}, with learning_rate "
-            f"{self.settings.learning_rate:g} and answers of up to {sizes[largest]:.3g}, by "
-            f"{self.commit.members[largest].site} (the median site's: {usual:.3g}); "
-            f"the model of round {t} is kept"
-        )
 
 
 class _Step:
