@@ -19,6 +19,7 @@ ROOMS = {  # each room, and the rooms that it may import beside itself and the c
     "federate.protocol": (),
     "federate.site": ("federate.protocol",),
     "federate.server": ("federate.protocol",),
+    "federate.backup": ("federate.protocol", "federate.site", "federate.server"),
     "federate.transport": ("federate.protocol", "federate.site", "federate.server"),
     "flower": ("federate",),
     "federate.apps": ("flower", "federate"),

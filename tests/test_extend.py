@@ -32,6 +32,7 @@ def test_the_parts_of_the_page_are_trained_and_drawn_as_it_says(tmp_path):
         ("algorithm", "my_parts:pulled"),
     ):
         assert name in set(table[field].to_pylist())
+    assert {"brier_mean", "accuracy_mean"} <= set(table.column_names)
     assert (
         "damped memory: what is remembered moves half way" in (results / "report.html").read_text()
     )

@@ -19,6 +19,12 @@ def test_one_claim_cannot_end_training():
     assert claims.bounded.tolist() == [1.0, 2.0, 3.0, MOST * 2.0]
     assert claims.longest_step(np.ones(4)) == pytest.approx(4 / (6 + MOST * 2))
     assert Secants(np.array([1.0, 1e30, np.nan])).bounded[1] == 1e30  # nobody to compare with
+    rng = np.random.default_rng(0)
+    for n in (3, 4, 5, 8):
+        numbers = np.append(rng.lognormal(0, 2, n).round(1), np.nan)
+        others = [np.nanmedian(np.delete(numbers, i)) for i in range(n)]
+        wanted = np.minimum(numbers[:n], MOST * np.array(others))
+        np.testing.assert_allclose(Secants(numbers).bounded, np.append(wanted, np.nan), rtol=1e-15)
 
 
 def test_nothing_known_is_no_limit():

@@ -90,7 +90,8 @@ class Registry(Mapping[str, Part], Generic[Part]):
 
     @cached_property
     def _announced(self) -> dict[str, metadata.EntryPoint]:
-        found = metadata.entry_points(group=f"fedcommons.{self.kind.replace(' ', '_')}s")
+        plural = self.kind.replace(" ", "_") + ("es" if self.kind.endswith("s") else "s")
+        found = metadata.entry_points(group=f"fedcommons.{plural}")
         return {point.name: point for point in found}
 
     def _loaded(self, name: str, path: str) -> Part:

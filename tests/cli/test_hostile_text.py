@@ -12,6 +12,7 @@ from fedcommons.cli import exit_codes, federate_demo, federate_site, screen, ter
 from fedcommons.cli.commands import app
 from fedcommons.errors import DataError, FederationError
 from fedcommons.federate.site import status
+from fedcommons.metrics import METRICS
 from tests.hostile import FORGED, HOSTILE, assert_lines_are_safe, hidden
 
 
@@ -108,7 +109,7 @@ def test_reports_of_lines_and_claims(capsys):
         "statistic": HOSTILE,
     }  # fmt: skip
     terminal.print_report(
-        {"claims": [claim], "lines": [line], "runs": 1, "metric": "accuracy"}, show_lines=True
+        {"claims": [claim], "lines": [line], "runs": 1}, lines_by=METRICS["accuracy"]
     )
     captured = capsys.readouterr()
     assert not hidden(captured.out)

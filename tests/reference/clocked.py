@@ -10,6 +10,7 @@ from fedcommons import work
 from fedcommons.batches import batches
 from fedcommons.reliability import Reliability
 from fedcommons.simulate import draws, timelines
+from fedcommons.step_control import sketch
 from fedcommons.streams import stream
 from tests.reference import clock, loops
 
@@ -68,6 +69,8 @@ def train(dataset, curve, timing, *, n_clients, class_size, n_points, seed, run)
     last = [[np.zeros(beta.size) for _ in parts[i]] for i in range(N)]  # r of every chunk
     if curve.warm:
         last = [[gradient(i, part) for part in parts[i]] for i in range(N)]
+    anchors = {(i, c): beta for i in range(N) for c in range(len(parts[i])) if curve.warm}
+    longest, W = np.full(N, np.nan), shares.sum(axis=1)
     pending, asked_so_far = {}, np.zeros(N, int)
     known = Reliability.start(N)
     looks, moments, ends = [(0.0, right())], [], []
@@ -92,10 +95,11 @@ def train(dataset, curve, timing, *, n_clients, class_size, n_points, seed, run)
                     batches(held[i], None if doing.kind == "full" else sizes[i], 1, rng=rng)
                 )
                 answer = (0, gradient(i, places) * held[i] / len(places), 1.0)
+            answer = (*answer, beta.copy())
             if i in tick["on_time"]:
                 fresh[i] = answer
             else:
-                pending[i] = (*answer, beta.copy())
+                pending[i] = answer
         h = [sum(last[i]) for i in range(N)]
 
         def whole(i, answer, h=h):
@@ -122,11 +126,26 @@ def train(dataset, curve, timing, *, n_clients, class_size, n_points, seed, run)
                 estimate = estimate + N * s / come * a[1]
                 if i in late and curve.estimator == "fedasync":
                     back += s / come * (beta - a[3])
-        for i, (c, raw, *_) in {**fresh, **late}.items():
+        for i, (c, raw, _, model) in {**fresh, **late}.items():
+            if curve.step_control and (i, c) in anchors:
+                far = sketch(model.ravel()) - sketch(anchors[i, c].ravel())
+                n_i = sum(shares[i, holds[i][parts[i][c]]])
+                if far.any():
+                    change = np.linalg.norm(raw - last[i][c])
+                    now = change / (n_i * np.linalg.norm(far))
+                    longest[i] = now if np.isnan(longest[i]) else max(0.97 * longest[i], now)
+            anchors[i, c] = model
             last[i][c] = raw
         moments.append(float(estimate @ estimate))
         eta = curve.learning_rate * curve.decay ** tick["begin"]
-        step = eta * curve.server_rate / M * estimate.reshape(beta.shape)
+        rate = eta * curve.server_rate
+        if curve.step_control and (known_of := np.flatnonzero(np.isfinite(longest))).size:
+            bounded = longest[known_of]
+            if len(bounded) > 2:
+                others = [np.median(np.delete(bounded, k)) for k in range(len(bounded))]
+                bounded = np.minimum(bounded, 4 * np.array(others))
+            rate = min(rate, W[known_of].sum() / (W[known_of] @ bounded))
+        step = rate / M * estimate.reshape(beta.shape)
         beta = beta - step - curve.server_rate * back
         known = known.observe(
             [i in tick["on_time"] for i in range(N)], [i in tick["asked"] for i in range(N)]

@@ -10,6 +10,7 @@ from fedcommons.simulate import asked, batched, draws, grids, timelines
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.few_rows import FewRows
 from fedcommons.simulate.timing import Timing
+from fedcommons.step_control import Secants, secant, sketch
 from fedcommons.tasks import softmax
 
 N, ROUNDS, SEED, RUN = 8, 9, 3, 2
@@ -22,14 +23,17 @@ LINES = {
     "by_norms": {"ask": 3.0, "ask_by": "norms", "estimator": "memory"},
     "by_norms_warm": {"ask": 3.0, "ask_by": "norms", "estimator": "memory", "warm": True},
     "by_norms_without_memory": {"ask": 2.0, "ask_by": "norms"},
+    "controlled": {
+        "ask": 3.0, "estimator": "latest", "step_control": True, "learning_rate": 30.0,
+    },
     "filled": {"ask": 2.0, "estimator": "filled"},
     "filled_by_norms": {"ask": 2.0, "ask_by": "norms", "estimator": "filled"},
     "average": {"ask": 5.0, "estimator": "responder_average"},
-}
+}  # fmt: skip
 
 
 def curve(**line) -> Curve:
-    return Curve("dirichlet", 0.3, **BASE, **line)
+    return Curve("dirichlet", 0.3, **{**BASE, **line})
 
 
 def plain_loop(dataset, line):
@@ -46,6 +50,7 @@ def plain_loop(dataset, line):
     state = estimators.start(estimator, N, len(params), warm=first)
     moments, right, heard = [], [task.count_correct(params)], np.full(N, line.warm)
     W = np.asarray(shares.sum(axis=1)).ravel()
+    secants, anchors = Secants.start(N), {}
     for t in range(ROUNDS):
         probs = line.ask_some.probs(np.ones(N, np.bool_), p, norms)
         ask = line.ask_some.chosen(probs, asked.units(N, t, seed=SEED, run=RUN))
@@ -56,7 +61,16 @@ def plain_loop(dataset, line):
         came = Arrivals(here, ask, np.zeros(N, np.bool_), None, heard, W)
         found, state = estimators.estimate(estimator, state, answers, came, missing)
         heard = heard | here
-        params = params - line.learning_rate * line.decay**t / len(data.labels) * found
+        rate = line.learning_rate * line.decay**t
+        seen = np.full(N, np.nan)
+        for i in np.flatnonzero(here):
+            if i in anchors:
+                seen[i] = secant(change[i], W[i], np.linalg.norm(sketch(params) - anchors[i]))
+            anchors[i] = sketch(params)
+        secants = secants.observe(seen)
+        if line.step_control:
+            rate = min(rate, secants.longest_step(W))
+        params = params - rate / len(data.labels) * found
         moments.append(found @ found)
         right.append(task.count_correct(params))
     return np.array(moments), np.array(right)

@@ -270,12 +270,13 @@ def wide(blobs) -> Dataset:
 def test_a_first_layer_in_example_space_is_the_same_perceptron(blobs, monkeypatch):
     data = wide(blobs)  # 30 features, 21 examples
     curves = [
-        Curve("dirichlet", 0.5, **PAIR, model="mlp", **more)
+        Curve("dirichlet", 0.5, **{**PAIR, **more}, model="mlp")
         for more in (
             {}, {"estimator": "memory", "warm": True}, {"code": "owner-corrected"},
             {"algorithm": "coded_fedavg", "local_steps": 3},
             {"algorithm": "coded_fedavg", "local_steps": 3, "batch_size": 2},
             {"batch_size": 2}, {"estimator": "memory", "batch_size": 3},
+            {"estimator": "memory", "warm": True, "step_control": True, "learning_rate": 9.0},
         )
     ] + [
         Curve("dirichlet", 0.5, 0.4, learning_rate=0.5, model="mlp", local_steps=3, **more)

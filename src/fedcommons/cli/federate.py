@@ -16,6 +16,7 @@ import typer
 
 from fedcommons.cli import (
     exit_codes,
+    federate_backup,
     federate_demo,
     federate_deploy,
     federate_server,
@@ -173,6 +174,9 @@ for command in (
     federate_site.withdraw,
 ):
     app.command()(command)
+app.command("backup")(federate_backup.backup)
+app.command("restore")(federate_backup.restore)
+app.command("upgrade")(federate_backup.upgrade)
 app.command("tls")(federate_deploy.tls)
 app.command("node-key")(federate_deploy.node_key)
 app.command("proxy")(federate_deploy.proxy)

@@ -25,7 +25,7 @@ from rich.text import Text
 from fedcommons import shown
 from fedcommons.cli import exit_codes, screen
 from fedcommons.intervals import half_width
-from fedcommons.metrics import METRICS, Metric
+from fedcommons.metrics import Metric
 
 COUNTED = {
     "does not hold": "do not hold",
@@ -79,19 +79,31 @@ def print_json(folder: Path, reported: Mapping[str, Any]) -> None:
 
 
 def print_report(
-    reported: Mapping[str, Any], *, show_lines: bool = False, every_claim: bool = False
+    reported: Mapping[str, Any], *, lines_by: Metric | None = None, every_claim: bool = False
 ) -> None:
-    """What was found; what every line reached and all claims if that is wanted; what diverged."""
+    """What was found, and what diverged.
+
+    With `lines_by`, the study's main metric, also what every line reached; all claims if wanted.
+    """
     if reported["claims"]:
         print_claims(reported) if every_claim else print_verdicts(reported)
-    if show_lines:
-        print_lines(reported["lines"], METRICS[reported["metric"]])
+    if lines_by:
+        print_lines(reported["lines"], lines_by)
     for sentence in reported.get("summary", {}).get("sentences", ()):
         screen.say(sentence)
     say_diverged(reported["lines"])
+    if clock := reported.get("clock"):
+        screen.say("By the clock:")
+        print_claims(clock) if every_claim else print_verdicts(clock, last="")
+        say_diverged(clock["lines"])
 
 
-def print_verdicts(reported: Mapping[str, Any]) -> None:
+EVERY_CLAIM = (
+    "Every claim with its evidence is in the page, and in fedcommons report FOLDER --claims."
+)
+
+
+def print_verdicts(reported: Mapping[str, Any], *, last: str = EVERY_CLAIM) -> None:
     """The result in a sentence, the verdicts counted, and the claims that do not hold."""
     width = max(40, min(Console().width, 100))
 
@@ -111,7 +123,8 @@ def print_verdicts(reported: Mapping[str, Any]) -> None:
         say(f"  - {claim['claim']}", "    ")
     if len(failed) > MOST_FAILED:
         screen.say(f"  and {len(failed) - MOST_FAILED} more")
-    say("Every claim with its evidence is in the page, and in fedcommons report FOLDER --claims.")
+    if last:
+        say(last)
 
 
 def print_lines(lines: Sequence[Mapping[str, Any]], main: Metric) -> None:

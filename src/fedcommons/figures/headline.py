@@ -8,7 +8,7 @@ import pyarrow
 
 from fedcommons.figures import series
 from fedcommons.figures.captions import OF_METRICS
-from fedcommons.metrics import METRICS, Metric
+from fedcommons.metrics import Metric
 from fedcommons.simulate.definition import Figure, Study
 from fedcommons.simulate.summary import Setting, Summary
 
@@ -44,7 +44,9 @@ def headline(study: Study, table: pyarrow.Table, summary: Summary | None) -> tup
     if summary is None or not summary.settings:
         return "", first
     lead = next(f for f in study.figures if f.name == summary.settings[0].figure)
-    return _of_summary(summary), lead
+    if study.target is not None and summary.sentences:
+        return summary.sentences[0], lead  # on seconds to the target
+    return _of_summary(summary, study.measured[0]), lead
 
 
 def _of_paper(figure: Figure, table: pyarrow.Table, lines: dict[str, str]) -> str:
@@ -68,10 +70,10 @@ def _listed(words: Sequence[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]
 
 
-def _of_summary(summary: Summary) -> str:
+def _of_summary(summary: Summary, main: Metric) -> str:
     """The first sentence of a summary; of a single setting with its numbers."""
     if len(summary.settings) == 1 and len(summary.settings[0].ranks) > 1:
-        return _of_setting(summary.settings[0], METRICS[summary.metric])
+        return _of_setting(summary.settings[0], main)
     good = [{rank.label for rank in s.ranks if rank.as_good} for s in summary.settings]
     everywhere = sorted(set.intersection(*good))
     if len(everywhere) > 1:

@@ -28,7 +28,7 @@ from fedcommons.figures.summary_section import summary_section
 from fedcommons.figures.time_table import time_table
 from fedcommons.metrics import Metric
 from fedcommons.simulate.curve_fields import setting_words
-from fedcommons.simulate.definition import Figure, Study
+from fedcommons.simulate.definition import PAPER, PAPER_CLOCK, Figure, Study
 from fedcommons.simulate.summary import Summary
 
 SCRIPTS = ("page_charts.js", "page_figures.js", "page.js")
@@ -46,6 +46,14 @@ COLUMNS = {  # what each kind of figure draws beside metrics
     ),
     "grid": (),
 }
+TITLES = {
+    PAPER: "The paper, reproduced and taken further",
+    PAPER_CLOCK: "By the clock: seconds to an accuracy",
+}
+BESIDE = (
+    '<p class="beside"><a href="clock/report.html">By the clock</a>, in seconds instead of rounds: '
+    "$found Of $n about that, $hold.</p>"
+)
 PAPERS_CURVES = Markup(
     "<p>Which curves are drawn is this project’s choice: the legends of the paper’s figures are "
     "not in its source text. The study file sets them.</p>"
@@ -61,6 +69,7 @@ def render_page(
     summary: Summary | None = None,
     sites: pyarrow.Table | None = None,
     times: pyarrow.Table | None = None,
+    beside: Mapping[str, Any] | None = None,
 ) -> Markup:
     """The page of a results folder.
 
@@ -73,6 +82,7 @@ def render_page(
         summary: what a study found that is not the paper's.
         sites: sites.parquet, where sites are known.
         times: times.parquet, where a clock has a target.
+        beside: what is reported of the study by the clock in the folder inside, if there is one.
     """
 
     def under(figure: Figure) -> Markup:
@@ -93,7 +103,7 @@ def render_page(
         )
     return markup(
         packaged("page_template.html"),
-        title="The paper, reproduced and taken further" if study.is_papers else study.name,
+        title=TITLES.get(study.name, study.name),
         css=style.page_css(),
         script=joined((packaged(name) for name in SCRIPTS), "\n"),
         data=json_for_script(
@@ -102,9 +112,10 @@ def render_page(
         header=_header(study),
         found=markup('<p class="found">$words</p>', words=sentence) if sentence else "",
         tally=tally(claims),
+        beside=_beside(beside) if beside else "",
         idea=packaged("page_idea.html") if study.is_papers else "",
         lead=joined(lead, "\n"),
-        summary=summary_section(summary) if summary else "",
+        summary=summary_section(summary, study.measured[0]) if summary else "",
         contents=_contents(study, claims),
         figures=joined(rest, "\n"),
         claims=claims_section(claims),
@@ -120,6 +131,14 @@ def json_for_script(content: Any) -> Markup:
     for character in "<>&\x7f":
         found = found.replace(character, f"\\u{ord(character):04x}")
     return Markup(found)
+
+
+def _beside(reported: Mapping[str, Any]) -> Markup:
+    """Where the study by the clock is, and what it found."""
+    verdicts = [claim["verdict"] for claim in reported["claims"]]
+    n, holding = len(verdicts), verdicts.count("holds")
+    words = f"{holding} hold{'s' if holding == 1 else ''}"
+    return markup(BESIDE, found=reported["found"], n=count(n, "claim"), hold=words)
 
 
 def _figure_data(figure: Figure, table: pyarrow.Table, metrics: Sequence[Metric]) -> dict[str, Any]:

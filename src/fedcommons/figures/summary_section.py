@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedcommons.figures.markup import Markup, joined, markup
-from fedcommons.metrics import METRICS, Metric
+from fedcommons.metrics import Metric
 from fedcommons.simulate.summary import Rank, Setting, Summary
 
 SECTION = """<section class="lead" id="found" aria-labelledby="found-title">
@@ -23,11 +23,10 @@ SECTION = """<section class="lead" id="found" aria-labelledby="found-title">
 ROW = "<tr><td>$label</td><td>$figure</td><td>$p</td><td>$reached</td><td>$behind</td></tr>"
 
 
-def summary_section(summary: Summary) -> Markup:
+def summary_section(summary: Summary, main: Metric) -> Markup:
     """Empty where there was nothing to compare."""
     if not summary.settings:
         return Markup()
-    main = METRICS[summary.metric]
     words = main.heading if main.is_proportion else f"{main.heading} ({main.direction})"
     return markup(
         SECTION,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcommons.checks import FloatArray
+from fedcommons.errors import ArgumentError
 
 Array = npt.NDArray[Any]
+NAME = re.compile(r"[a-z][a-z0-9_]{0,49}")
+OF_TABLES = re.compile(  # columns of results that metrics must not be called like
+    r"worst_site_.*|.*second_moment.*|gradient_norm2|heterogeneity_.*|type[12]|reduction.*"
+    r"|.*_bound|.*_margin|ticks"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +43,17 @@ class Metric:
     of: Callable[[Array, Array], FloatArray]
     undefined: str = ""
     worst: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not NAME.fullmatch(self.name):
+            raise ArgumentError(
+                "name of a metric must be 1 to 50 of a-z, 0-9 and _, a letter first: columns of "
+                f"results are called so; got {self.name!r}"
+            )
+        if OF_TABLES.fullmatch(self.name):
+            raise ArgumentError(
+                f"name of a metric must be none of results' own columns, got {self.name!r}"
+            )
 
     @property
     def sign(self) -> int:
@@ -73,5 +91,19 @@ class Metric:
         finite = np.isfinite(predictions).all(axis=tuple(range(1, predictions.ndim)))
         found = np.full(len(predictions), np.nan)
         if finite.any():
-            found[finite] = self.of(predictions[finite], truth)
+            found[finite] = self._of_finite(predictions[finite], truth)
         return found
+
+    def _of_finite(self, predictions: Array, truth: Array) -> FloatArray:
+        try:
+            values = np.asarray(self.of(predictions, truth), np.float64)
+        except Exception as error:  # whatever somebody else's metric does
+            raise ArgumentError(
+                f"metric {self.name} failed: {type(error).__name__}: {error}"
+            ) from error
+        if values.shape != (len(predictions),):
+            raise ArgumentError(
+                f"metric {self.name} must give a number for each of {len(predictions)} models, "
+                f"got shape {values.shape}"
+            )
+        return values

@@ -37,6 +37,10 @@ class ChunkMemory:
         """How many examples the client works on if it is asked in a tick."""
         return len(self.chunks[client][self.chosen[t, client]])
 
+    def remembered(self, t: int, client: int) -> Float32:
+        """r of the chunk that it works on if it is asked in a tick: (P,)."""
+        return np.asarray(self.last[self._place(t, client)])
+
     def whole(self, t: int, client: int, part: Float32, remembered: Float32) -> Float32:
         """h + scale (g - r), its answer from the gradient g of its chunk of a tick: (P,)."""
         held = sum(map(len, self.chunks[client]))

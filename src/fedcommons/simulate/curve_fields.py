@@ -1,8 +1,8 @@
 """The table of a curve's fields: what each may be, when it has a use, and how it is worded.
 
 What reads, checks, tabulates or words a field goes by its `Setting` here; its type and its default
-stand in `Curve`. Those of a clock and of asking are in `clock_fields` and `asking_fields`; this
-table takes them in, and has them all in their order.
+stand in `Curve`. Those of a clock, of asking and of the server's step are in `clock_fields`,
+`asking_fields` and `server_fields`; this table takes them in.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING
 
 from fedcommons import checks
 from fedcommons.coding import CODES
-from fedcommons.errors import ArgumentError
 from fedcommons.estimators import ESTIMATORS
-from fedcommons.optimizers import OPTIMIZERS
 from fedcommons.partition import PARTITIONS
 from fedcommons.sharing import SCHEMES
 from fedcommons.simulate import models
@@ -23,7 +21,17 @@ from fedcommons.simulate.algorithms import ALGORITHMS, Algorithm
 from fedcommons.simulate.algorithms.algorithm import estimated
 from fedcommons.simulate.asking_fields import ASKING
 from fedcommons.simulate.clock_fields import CLOCK, clocked
-from fedcommons.simulate.settings import ALL, Setting, Values, named_in, one_of
+from fedcommons.simulate.server_fields import SERVER
+from fedcommons.simulate.settings import (
+    ALL,
+    Setting,
+    Values,
+    named_in,
+    one_of,
+    probability,
+    short_name,
+    spoken,
+)
 
 if TYPE_CHECKING:
     from fedcommons.simulate.curves import Curve
@@ -32,11 +40,6 @@ if TYPE_CHECKING:
 # one of them; and without memory.
 OF_WORK = {"chunk": "latest", "sagachunk": "memory", "anytime": "coded_sum"}
 STRAGGLERS = ("bernoulli", "markov", "recorded")
-
-
-def _probability(name: str, value: object) -> None:
-    if checks.real(name, value, low=0) >= 1:
-        raise ArgumentError(f"{name} must be in [0, 1), got {value}")
 
 
 def _size(name: str, value: object) -> None:
@@ -63,10 +66,6 @@ def _assumes_p(values: Values) -> bool:
     splits = algorithm.estimators and CODES[values["code"]].needs_p
     scales = algorithm.weigh is estimated and ESTIMATORS[values["estimator"]].needs_p
     return splits or scales
-
-
-def _optimizer_uses(constant: str, values: Values) -> bool:
-    return constant in OPTIMIZERS[values["server_optimizer"]].constants
 
 
 def setting_words(curve: Curve) -> str:
@@ -98,15 +97,6 @@ def assumed_words(curve: Curve) -> str:
     return "" if curve.assumed_prob is None else f"p taken for {curve.assumed_prob:g}"
 
 
-def short_name(name: str) -> str:
-    """A part's name without the module that somebody else's comes from."""
-    return name.rpartition(":")[2]
-
-
-def spoken(name: str) -> str:
-    return short_name(name).replace("_", " ")
-
-
 FIELDS: dict[str, Setting] = {
     # How labels fall on clients: iid, single-class, dirichlet, or somebody else's.
     "partition": Setting(
@@ -129,7 +119,7 @@ FIELDS: dict[str, Setting] = {
     # p, of all clients or their mean.
     "straggler_prob": Setting(
         "p",
-        _probability,
+        probability,
         lambda values: not clocked(values),
         "rounds: a clock says who is late",
         of_paper=True,
@@ -234,7 +224,7 @@ FIELDS: dict[str, Setting] = {
     # The p that the server assumes, if it is wrong about it; None if it knows the p_i.
     "assumed_prob": Setting(
         "assumed_p",
-        _probability,
+        probability,
         _assumes_p,
         "an estimator or a code that needs p",
         rank=36,
@@ -286,14 +276,6 @@ FIELDS: dict[str, Setting] = {
         caption=lambda curve: f"batches of {curve.batch_size}" if curve.batch_size else "",
     ),
     **ASKING,
-    # The factor of the server's step.
-    "server_rate": Setting(
-        "server_rate",
-        checks.positive,
-        rank=33,
-        label=lambda curve: f"server rate {curve.server_rate:g}",
-        tells=lambda curve: f"server’s rate {curve.server_rate:g}",
-    ),
     # How strongly fedprox pulls towards the server's model.
     "mu": Setting(
         "mu",
@@ -344,44 +326,6 @@ FIELDS: dict[str, Setting] = {
         tells=lambda curve: f"{short_name(curve.scheme)} sharing",
         caption=lambda curve: SCHEMES[curve.scheme].caption,
     ),
-    # How the server steps: sgd, as in the paper; momentum; adam; or yogi.
-    "server_optimizer": Setting(
-        "server_optimizer",
-        named_in(OPTIMIZERS),
-        rank=10,
-        label=lambda curve: (
-            "" if curve.server_optimizer == "sgd" else spoken(curve.server_optimizer)
-        ),
-        tells=lambda curve: spoken(curve.server_optimizer),
-        caption=lambda curve: OPTIMIZERS[curve.server_optimizer].caption,
-    ),
-    # Its constants: beta_1, beta_2 and tau.
-    "server_momentum": Setting(
-        "server_momentum",
-        _probability,
-        partial(_optimizer_uses, "momentum"),
-        "a server optimizer with momentum",
-        rank=37,
-        label=lambda curve: f"β₁ {curve.server_momentum:g}",
-        tells=lambda curve: f"β₁ = {curve.server_momentum:g}",
-    ),
-    "second_momentum": Setting(
-        "second_momentum",
-        _probability,
-        partial(_optimizer_uses, "second_momentum"),
-        "an adaptive server optimizer, adam or yogi",
-        rank=38,
-        label=lambda curve: f"β₂ {curve.second_momentum:g}",
-        tells=lambda curve: f"β₂ = {curve.second_momentum:g}",
-    ),
-    "adaptivity": Setting(
-        "adaptivity",
-        checks.positive,
-        partial(_optimizer_uses, "adaptivity"),
-        "an adaptive server optimizer, adam or yogi",
-        rank=39,
-        label=lambda curve: f"τ {curve.adaptivity:g}",
-        tells=lambda curve: f"τ = {curve.adaptivity:g}",
-    ),
+    **SERVER,
     **CLOCK,
 }

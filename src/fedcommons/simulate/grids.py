@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from fedcommons.simulate import parsing, settings
-from fedcommons.simulate.curve_fields import spoken
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.parsing import CURVE_KEYS
+from fedcommons.simulate.settings import spoken
 
 SETTING = (
     "partition",

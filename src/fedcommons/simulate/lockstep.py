@@ -7,7 +7,7 @@ if it comes late it is kept until then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,12 @@ from fedcommons.batches import batches
 from fedcommons.checks import BoolArray, FloatArray, IntArray
 from fedcommons.estimators import ESTIMATORS, combined
 from fedcommons.optimizers import OPTIMIZERS, Constants, State
-from fedcommons.simulate import few_rows, local_steps
+from fedcommons.simulate import controlled_steps, few_rows, local_steps
 from fedcommons.simulate.algorithms import Local
 from fedcommons.simulate.chunk_memory import ChunkMemory
 from fedcommons.simulate.corrected_chunks import CorrectedChunks, corrections_of
 from fedcommons.simulate.curve_runs import BATCHES, CHUNKS, Block, CurveRun, kind_of
+from fedcommons.simulate.late_models import LateModels
 from fedcommons.simulate.local_steps import HeldExamples
 from fedcommons.simulate.models import OnExamples
 
@@ -51,7 +52,9 @@ class Lockstep:
         self.lengths = [len(curve_run.timeline.ticks) for curve_run in group]
         self.chunks: list[ChunkMemory] = []
         self.corrections: list[CorrectedChunks | None] = []
-        self.pending = self.anchors = np.zeros((0, 0, 0), np.float32)
+        self.pending = np.zeros((0, 0, 0), np.float32)
+        self.late_models = LateModels()
+        self.steps = controlled_steps.of(group, model)
         self.combines = ESTIMATORS[combines] if combines else None
         self.batch_size = batch_size or None
         self.optimizer = OPTIMIZERS[name]
@@ -80,7 +83,7 @@ class Lockstep:
             params = params[: self._go_on(t)]
             n = len(params)
             estimate, step = self._estimate(t, params)
-            back = self._back(t, params)
+            back = self.late_models.back(t, self.group, params, self.server_rate)
             params = params - step[:, None] * self._direction(estimate)
             if back is not None:
                 params = params - back
@@ -98,7 +101,7 @@ class Lockstep:
             return n
         self.group, self.lengths, self.runs = self.group[:n], self.lengths[:n], self.runs[:n]
         for name in ("rate", "decay", "server_rate", "mu", "memory", "own", "common", "pending",
-                     "anchors", "chunks", "corrections"):  # fmt: skip
+                     "chunks", "corrections", "steps"):  # fmt: skip
             setattr(self, name, getattr(self, name)[:n])
         self.moments = tuple(moment[:n] for moment in self.moments)
         self.constants = Constants(
@@ -121,8 +124,9 @@ class Lockstep:
     def _estimate(self, t: int, params: Float32) -> tuple[Float32, Float32]:
         """The estimate of the full gradient, (E, P), and the size of the step, (E,)."""
         rates = (self.rate * self.decay ** self._passed(t)).astype(np.float32)
-        step = (rates * self.server_rate / self.block.n_examples).astype(np.float32)
-        return self.step(t, params, rates), step
+        estimate, step = self.step(t, params, rates), rates * self.server_rate
+        step = np.minimum(step, controlled_steps.longest(self.steps))
+        return estimate, (step / self.block.n_examples).astype(np.float32)
 
     def _passed(self, t: int) -> FloatArray | float:
         """How many rounds, or seconds under a clock, have passed as a tick begins: (E,)."""
@@ -177,8 +181,8 @@ class Lockstep:
         """The places of a client's batch among what it holds, where a clock asks for batches."""
         if self.parts != BATCHES:
             return None
-        n, rng = int(e.counts[client]), self.block.batches(e, t, client)
-        return next(batches(n, e.batch_size(client), 1, rng=rng))
+        rng = self.block.batches(e, t, client)
+        return next(batches(int(e.counts[client]), e.batch_size(client), 1, rng=rng))
 
     def _stack_held(self) -> None:
         self.held = block_diag([e.held.T for e in self.group], format="csr")  # (E M, sum of N')
@@ -189,6 +193,7 @@ class Lockstep:
             self._begin(params, rates)
         for run in self.group:
             run.choose(t)
+        controlled_steps.ask(self.steps, t, params)
         members = [(e, int(i)) for e in range(E) for i in np.flatnonzero(self.group[e].computed[t])]
         at = np.array(members, np.int64).reshape(-1, 2)
         estimate = np.zeros((E, P), np.float32)
@@ -237,8 +242,7 @@ class Lockstep:
             return
         changes = answers - self.memory[e, i] if self.remembers else answers
         for a, b, norm2 in zip(e, i, self.model.norms2(changes, self.runs[e]), strict=True):
-            by_norms = self.group[a].by_norms
-            if by_norms is not None:
+            if (by_norms := self.group[a].by_norms) is not None:
                 by_norms.norms[b] = np.sqrt(norm2)
 
     def _arriving(self, t: int) -> IntArray:
@@ -257,25 +261,6 @@ class Lockstep:
                 since = int(run.timeline.ticks.since[t, b])
                 answer = self._whole(since, *one, self.pending[one])[0]
                 estimate[a] += np.float32(run.late[t, b]) * answer
-
-    def _back(self, t: int, params: Float32) -> Float32 | None:
-        """rate sum_i back_i (x - x_i), for the models x_i of late answers: (E, P)."""
-        if not any(run.back is not None for run in self.group):
-            return None
-        found = np.zeros_like(params)
-        for a, b in self._arriving(t).tolist():
-            run = self.group[a]
-            if run.back is not None:
-                by = np.float32(self.server_rate[a] * run.back[t, b])
-                found[a] += by * (params[a] - self.anchors[a, b])
-        for a, run in enumerate(self.group):
-            for b in np.flatnonzero(run.kept[t]) if run.back is not None else ():
-                if not len(self.anchors):
-                    self.anchors = np.zeros(
-                        (len(self.group), self.n_rows, params.shape[1]), np.float32
-                    )
-                self.anchors[a, b] = params[a]
-        return found
 
     def _keep(self, t: int, e: IntArray, i: IntArray, raw: Float32) -> None:
         """Until they come, answers that come late."""
@@ -316,6 +301,7 @@ class Lockstep:
         self, t: int, e: IntArray, i: IntArray, raw: Float32, *, late: bool = False
     ) -> None:
         """What came in a tick, to its questions or to earlier ones."""
+        controlled_steps.hear(self.steps, self._before, t, e, i, raw, late=late)
         rate = np.array([self._move(a, t, b) for a, b in zip(e, i, strict=True)], np.float32)
         if self.parts == CHUNKS:
             for a, b, by, part in zip(e, i, rate, raw, strict=True):
@@ -326,6 +312,12 @@ class Lockstep:
         known = self.memory[e, i]
         whole = (rate == 1)[:, None]
         self.memory[e, i] = np.where(whole, raw, known + rate[:, None] * (raw - known))
+
+    def _before(self, e: int, asked: int, client: int) -> Float32:
+        """What is remembered of the examples that it works on if it is asked in this tick: (P,)."""
+        if self.parts == CHUNKS:
+            return self.chunks[e].remembered(asked, client)
+        return np.asarray(self.memory[e, client])
 
     def _move(self, e: int, t: int, client: int) -> float:
         moves = self.group[e].moves
@@ -341,6 +333,7 @@ class Lockstep:
         if self.remembers:
             self.memory = few_rows.nothing(E, self.n_rows, P, few=self.asks_some)
             warm = [e for e in range(E) if self.group[e].curve.warm]
+            controlled_steps.start(self.steps, warm, params)
             everybody = np.array([(e, i) for e in warm for i in range(self.n_rows)], np.int64)
             if self.parts == CHUNKS:
                 self.chunks = [ChunkMemory(e, P) for e in self.group]
@@ -363,13 +356,12 @@ class Lockstep:
         if whole:
             clients = [self.group[e].trains_on(i) for e, i in at.tolist()]
         else:
-            clients = [
-                self.group[e].part(t, i, self._batch(self.group[e], t, i)) for e, i in at.tolist()
-            ]
+            members = [(self.group[e], i) for e, i in at.tolist()]
+            clients = [run.part(t, i, self._batch(run, t, i)) for run, i in members]
         rngs = None
         if self.batch_size:
             rngs = [self.block.batches(self.group[e], t, int(i)) for e, i in at]
-        correction: Callable[[Float32, Float32, IntArray], Float32] | None = None
+        correction: local_steps.Correction | None = None
         if (correct := self.procedure.correction) is not None:
 
             def correction(now: Float32, start: Float32, which: IntArray) -> Float32:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from fedcommons.checks import FloatArray
 from fedcommons.datasets import Dataset
+from fedcommons.errors import ArgumentError, StudyError
 from fedcommons.metrics import Metric
 from fedcommons.tasks import Loss
 
@@ -40,9 +41,16 @@ class Measures:
     def of(self, scores: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
         """Of models' scores (B, n, outputs): pooled (B, K), and at each site (B, S, K)."""
         found = self.loss.predictions(scores)
-        pooled = [metric.values(found, self.truth) for metric in self.metrics]
+        pooled = [_values(metric, found, self.truth) for metric in self.metrics]
         at_sites = np.empty((len(scores), len(self.sites), len(self.metrics)))
         for s, members in enumerate(self.members):
             for k, metric in enumerate(self.metrics):
-                at_sites[:, s, k] = metric.values(found[:, members], self.truth[members])
+                at_sites[:, s, k] = _values(metric, found[:, members], self.truth[members])
         return np.stack(pooled, axis=1), at_sites
+
+
+def _values(metric: Metric, predictions: npt.NDArray[Any], truth: npt.NDArray[Any]) -> FloatArray:
+    try:
+        return metric.values(predictions, truth)
+    except ArgumentError as error:  # of somebody else's metric
+        raise StudyError(str(error)) from error

@@ -30,7 +30,7 @@ from threadpoolctl import threadpool_limits
 from fedcommons import checks, datasets, shown
 from fedcommons.checks import BoolArray
 from fedcommons.datasets import Dataset, Reading
-from fedcommons.errors import FedcommonsError
+from fedcommons.errors import ArgumentError, FedcommonsError, StudyError
 from fedcommons.simulate import batched, example_space, plain_engine
 from fedcommons.simulate import cluster as clusters
 from fedcommons.simulate.definition import Study
@@ -212,9 +212,12 @@ def _prepared(key: _DataKey) -> tuple[Dataset, Loss]:
     data = datasets.opened(key.dataset, key.data, seed=key.seed, numbers=has_numbers(key.loss))
 
     def fit() -> Loss:
-        return fitted(
-            key.loss, data, huber_delta=key.huber_delta, time_intervals=key.time_intervals
-        )
+        try:
+            return fitted(
+                key.loss, data, huber_delta=key.huber_delta, time_intervals=key.time_intervals
+            )
+        except ArgumentError as error:  # of somebody else's loss
+            raise StudyError(str(error)) from error
 
     loss = fit()
     if loss.kind != "classes" and data.strata_train is None:

@@ -12,6 +12,7 @@ from functools import cache
 from types import UnionType
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
+from fedcommons import checks
 from fedcommons.errors import ArgumentError
 from fedcommons.registry import Registry
 
@@ -71,6 +72,21 @@ def named_in(parts: Registry[Any]) -> Callable[[str, Any], object]:
 
     check.parts = parts  # type: ignore[attr-defined]
     return check
+
+
+def short_name(name: str) -> str:
+    """A part's name without the module that somebody else's comes from."""
+    return name.rpartition(":")[2]
+
+
+def spoken(name: str) -> str:
+    return short_name(name).replace("_", " ")
+
+
+def probability(name: str, value: object) -> None:
+    """Refuse what is not in [0, 1)."""
+    if checks.real(name, value, low=0) >= 1:
+        raise ArgumentError(f"{name} must be in [0, 1), got {value}")
 
 
 def one_of(options: tuple[str, ...], name: str, value: object) -> None:

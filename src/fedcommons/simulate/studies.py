@@ -17,6 +17,7 @@ import numpy as np
 from fedcommons import checks, datasets
 from fedcommons.datasets import Dataset, Reading
 from fedcommons.errors import ArgumentError, StudyError
+from fedcommons.metrics import METRICS
 from fedcommons.simulate import grids, models, parsing, recordings, timing
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.definition import FIGURE_NAME, KINDS, MAY_BE_ALL, Figure, Line, Study
@@ -24,7 +25,7 @@ from fedcommons.simulate.parsing import CURVE_KEYS, choices, known_keys
 from fedcommons.simulate.settings import ALL, parts_of
 from fedcommons.simulate.timing import Timing
 from fedcommons.tasks.cross_entropy import CrossEntropy
-from fedcommons.tasks.losses import has_numbers
+from fedcommons.tasks.losses import LOSSES, has_numbers
 
 LOSS_KEYS = (
     "loss",
@@ -108,7 +109,16 @@ def _with_traces(study: Study, beside: Path) -> Study:
 
 def paper() -> Study:
     """The study of the paper, as it comes with the package."""
-    with resources.as_file(resources.files("fedcommons.simulate") / "paper.toml") as path:
+    return _packaged("paper.toml")
+
+
+def paper_by_the_clock() -> Study:
+    """What goes with it: seconds instead of rounds."""
+    return _packaged("paper_clock.toml")
+
+
+def _packaged(name: str) -> Study:
+    with resources.as_file(resources.files("fedcommons.simulate") / name) as path:
         return load(path)
 
 
@@ -235,7 +245,7 @@ def _n_sites(settings: Mapping[str, Any]) -> int:
     seed = checks.integer("seed", settings.get("seed", 0), low=0)
     numbers = has_numbers(settings.get("loss", CrossEntropy.name))
     found = datasets.opened(settings["dataset"], settings["data"], seed=seed, numbers=numbers)
-    return max(1, len(found.sites))  # data without sites are refused with what is to be done
+    return len(found.sites) or Study.clients  # data without sites are refused later, with advice
 
 
 def _grid_figures(tables: Any, shared: Mapping[str, Any], *, tune: bool) -> tuple[Figure, ...]:
@@ -262,6 +272,8 @@ def _parts_digest(study: Study) -> str:
         if parts is not None:
             names = sorted({getattr(curve, field) for curve in curves})
             sources += [text for name in names if (text := parts.source(name))]
+    sources += [text for name in study.metrics if (text := METRICS.source(name))]
+    sources += [text for text in (LOSSES.source(study.loss),) if text]
     if not sources:
         return ""
     return hashlib.sha256("\0".join(sources).encode()).hexdigest()

@@ -25,7 +25,7 @@ class Binary(Loss):
             wrong = y[(y != 0) & (y != 1)]
             if wrong.size:
                 raise refused(dataset, self.name, "0 or 1", f"{wrong.flat[0]:g}")
-        self.n_outputs = 1 if splits[0].ndim == 1 else splits[0].shape[1]
+        super().__init__(dataset, *splits)
 
     def targets(self, y: Targets) -> Float32:
         return y.reshape(len(y), self.n_outputs).astype(np.float32)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import logsumexp
 
 from fedcommons.checks import IntArray
-from fedcommons.tasks.loss import Float32, Loss, Targets
+from fedcommons.errors import DataError
+from fedcommons.tasks.loss import Float32, Loss, Targets, described
+
+if TYPE_CHECKING:
+    from fedcommons.datasets import Dataset
 
 
 class CrossEntropy(Loss):
@@ -20,6 +24,16 @@ class CrossEntropy(Loss):
 
     def __init__(self, n_classes: int) -> None:
         self.n_outputs = n_classes
+
+    @classmethod
+    def fitted_to(cls, dataset: Dataset, **_constants: Any) -> Self:
+        if not dataset.has_labels:
+            raise DataError(
+                f"dataset {dataset.name}: y must be integer labels for loss {cls.name}, got "
+                f"{described(dataset.y_train)}; a loss that fits must be named, such as binary, "
+                "squared or discrete-time"
+            )
+        return cls(dataset.n_classes)
 
     def targets(self, y: Targets) -> IntArray:
         return y

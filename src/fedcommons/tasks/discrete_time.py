@@ -6,7 +6,7 @@ the loss to begin with.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,9 @@ from fedcommons import checks
 from fedcommons.checks import FloatArray
 from fedcommons.tasks.loss import Float32, Targets
 from fedcommons.tasks.survival import Survival
+
+if TYPE_CHECKING:
+    from fedcommons.datasets import Dataset
 
 
 class DiscreteTime(Survival):
@@ -36,6 +39,10 @@ class DiscreteTime(Survival):
         inner = np.quantile(times, np.arange(1, intervals) / intervals)
         self.cuts: FloatArray = np.unique(inner)  # fewer where times are equal
         self.n_outputs = len(self.cuts) + 1
+
+    @classmethod
+    def fitted_to(cls, dataset: Dataset, *, time_intervals: int, **_constants: Any) -> Self:
+        return cls(dataset.name, dataset.y_train, dataset.y_test, intervals=time_intervals)
 
     def targets(self, y: Targets) -> Float32:
         """The interval and the event."""

@@ -9,7 +9,7 @@ clients add up to the full gradient, and estimates of it are unbiased.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +17,13 @@ import numpy.typing as npt
 from fedcommons.checks import IntArray
 from fedcommons.errors import DataError
 
+if TYPE_CHECKING:
+    from fedcommons.datasets import Dataset
+
 Float32 = npt.NDArray[np.float32]
 Targets = npt.NDArray[Any]
 Kind = Literal["classes", "labels", "numbers", "times"]
+KINDS: tuple[str, ...] = get_args(Kind)
 
 
 class Loss(ABC):
@@ -36,6 +40,15 @@ class Loss(ABC):
     kind: ClassVar[Kind]
     decomposable: ClassVar[bool] = True
     n_outputs: int
+
+    def __init__(self, dataset: str, *splits: Targets) -> None:  # noqa: ARG002
+        """For a dataset of this name, whose y in training and test are given."""
+        self.n_outputs = 1 if splits[0].ndim == 1 else splits[0].shape[1]
+
+    @classmethod
+    def fitted_to(cls, dataset: Dataset, *, huber_delta: float, time_intervals: int) -> Self:  # noqa: ARG003
+        """It, for a dataset; what does not fit is refused."""
+        return cls(dataset.name, dataset.y_train, dataset.y_test)
 
     @abstractmethod
     def targets(self, y: Targets) -> Targets:

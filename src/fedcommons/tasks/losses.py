@@ -1,28 +1,50 @@
-"""The losses by name, and fitting one to a dataset."""
+"""The losses by name, somebody else's among them, and fitting one to a dataset."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
 from fedcommons.datasets import Dataset
-from fedcommons.errors import ArgumentError, DataError
+from fedcommons.errors import ArgumentError
+from fedcommons.registry import Registry
 from fedcommons.tasks.binary import Binary
 from fedcommons.tasks.cox import Cox
 from fedcommons.tasks.cross_entropy import CrossEntropy
 from fedcommons.tasks.discrete_time import DiscreteTime
-from fedcommons.tasks.loss import Loss, described
+from fedcommons.tasks.loss import KINDS, Loss
 from fedcommons.tasks.regression import Huber, Squared
+from fedcommons.tasks.trial import tried
 
-LOSSES: dict[str, type[Loss]] = {
-    of.name: of for of in (CrossEntropy, Binary, Squared, Huber, Cox, DiscreteTime)
-}
+OF_THE_PACKAGE = (CrossEntropy, Binary, Squared, Huber, Cox, DiscreteTime)
+
+
+class Losses(Registry[type[Loss]]):
+    """Losses are classes: each is fitted to the data of a study."""
+
+    def _checked(self, part: Any, name: str) -> Any:
+        if not isinstance(part, type) or not issubclass(part, Loss):
+            raise ArgumentError(
+                f"loss {name} must be a class that derives from fedcommons.tasks.Loss, got {part!r}"
+            )
+        missing = sorted(getattr(part, "__abstractmethods__", ()))
+        missing += [given for given in ("name", "kind") if not hasattr(part, given)]
+        if missing:
+            raise ArgumentError(f"loss {name} must define {', '.join(missing)}")
+        if part.kind not in KINDS:
+            raise ArgumentError(
+                f"loss {name}: kind must be one of {', '.join(KINDS)}, got {part.kind!r}"
+            )
+        return part
+
+
+LOSSES = Losses("loss", type, OF_THE_PACKAGE)
 
 
 def loss_class(name: object) -> type[Loss]:
-    """The loss of this name, before it is fitted to data."""
-    if not isinstance(name, str) or name not in LOSSES:
-        raise ArgumentError(f"loss must be one of {', '.join(LOSSES)}, got {name!r}")
-    return LOSSES[name]
+    """The loss of this name or import path, before it is fitted to data."""
+    return LOSSES.named("loss", name)
 
 
 def has_numbers(name: str) -> bool:
@@ -39,22 +61,12 @@ def fitted(
         huber_delta: from which distance on Huber's loss is no longer quadratic.
         time_intervals: how many intervals discrete time has.
     """
-    loss_class(name)
-    if name == CrossEntropy.name:
-        if not dataset.has_labels:
-            raise DataError(
-                f"dataset {dataset.name}: y must be integer labels for loss {name}, got "
-                f"{described(dataset.y_train)}; a loss that fits must be named: "
-                f"{', '.join(other for other in LOSSES if other != name)}"
-            )
-        return CrossEntropy(dataset.n_classes)
-    splits = (dataset.y_train, dataset.y_test)
-    if name == Huber.name:
-        return Huber(dataset.name, *splits, delta=huber_delta)
-    if name == DiscreteTime.name:
-        return DiscreteTime(dataset.name, *splits, intervals=time_intervals)
-    made: dict[str, type[Binary | Squared | Cox]] = {of.name: of for of in (Binary, Squared, Cox)}
-    return made[name](dataset.name, *splits)
+    made = loss_class(name)
+
+    def fit() -> Loss:
+        return made.fitted_to(dataset, huber_delta=huber_delta, time_intervals=time_intervals)
+
+    return fit() if made in OF_THE_PACKAGE else tried(name, fit, dataset)
 
 
 def far_from_standard(loss: Loss, dataset: Dataset) -> str:

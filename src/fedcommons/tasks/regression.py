@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +10,9 @@ import numpy.typing as npt
 from fedcommons import checks
 from fedcommons.checks import IntArray
 from fedcommons.tasks.loss import Float32, Loss, Targets, described, quantile_bins, refused
+
+if TYPE_CHECKING:
+    from fedcommons.datasets import Dataset
 
 
 class Squared(Loss):
@@ -28,7 +31,7 @@ class Squared(Loss):
                     "labels of classes,",
                     described(y),
                 )
-        self.n_outputs = 1 if splits[0].ndim == 1 else splits[0].shape[1]
+        super().__init__(dataset, *splits)
 
     def targets(self, y: Targets) -> Float32:
         return y.reshape(len(y), self.n_outputs).astype(np.float32)
@@ -55,6 +58,10 @@ class Huber(Squared):
     def __init__(self, dataset: str, *splits: Targets, delta: float = 1.0) -> None:
         super().__init__(dataset, *splits)
         self.delta = np.float32(checks.positive("huber_delta", delta))
+
+    @classmethod
+    def fitted_to(cls, dataset: Dataset, *, huber_delta: float, **_constants: Any) -> Self:
+        return cls(dataset.name, dataset.y_train, dataset.y_test, delta=huber_delta)
 
     def residuals(self, scores: Any, y: Float32, weight: Float32) -> Float32:
         away = np.clip(scores - y, -self.delta, self.delta)

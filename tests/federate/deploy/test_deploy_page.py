@@ -194,6 +194,7 @@ def check_what_happened(printed: dict[str, str]) -> None:
     assert "round 3/3" in server
     assert "died, as asked" in server
     assert "report.html" in server
+    assert "state-restored is restored" in server
     assert "2 examples are withdrawn" in printed["hospital-a"]
     for site in SITES:
         others = [other for other in SITES if other != site]
@@ -201,6 +202,8 @@ def check_what_happened(printed: dict[str, str]) -> None:
         assert "what leaves: the coded answer alone" in printed[site]
         assert re.search(r"policy: apps +[0-9a-f]{64}$", printed[site], re.M)
         assert "the next exchange is approved" in printed[site]
+        assert f"is whole: the store of {site}" in printed[site]
+        assert "the newest, and whole" in printed[site]
 
 
 def test_the_units_start_what_the_commands_start():

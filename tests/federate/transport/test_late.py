@@ -12,6 +12,7 @@ from fedcommons.estimators import ESTIMATORS, Arrivals, estimate
 from fedcommons.federate.protocol import durable
 from fedcommons.federate.server.open_question import OWES
 from fedcommons.federate.server.settings import Settings
+from fedcommons.step_control import Secants, secant, sketch
 from fedcommons.tasks import softmax
 from tests.federate.tiny import ByTick, Tiny, die_at, gradient, in_child, train_by_tick
 from tests.federate.transport.test_kill_matrix import Forking
@@ -40,7 +41,9 @@ def late_ones(notes: list[dict]) -> list[tuple[int, str, int, bool]]:
     ]
 
 
-def plain_loop(tiny: Tiny, commit, notes: list[dict], estimator: str) -> list[np.ndarray]:
+def plain_loop(
+    tiny: Tiny, commit, notes: list[dict], estimator: str, *, rate=RATE, step_control=False
+) -> list[np.ndarray]:
     """The same training through `estimators.estimate` alone, by the rounds' records."""
     placement, x, y = tiny.placement(commit)
     shares = coding.equal_split(placement).toarray()
@@ -55,6 +58,7 @@ def plain_loop(tiny: Tiny, commit, notes: list[dict], estimator: str) -> list[np
 
     models, method = [np.zeros((x.shape[1], 3))], ESTIMATORS[estimator]
     state = estimators.start(method, len(shares), models[0].size)
+    secants, anchors = Secants.start(len(shares)), [None] * len(shares)
     for t, note in enumerate(notes):
         sites = note["sites"]
         on_time = np.array([one["answered"] for one in sites])
@@ -64,27 +68,41 @@ def plain_loop(tiny: Tiny, commit, notes: list[dict], estimator: str) -> list[np
         came = answers(models[t])
         for i in np.flatnonzero(late):
             came[i] = answers(models[sites[i]["asked_in"] - 1])[i]
+        found = np.full(len(shares), np.nan)
+        for i in np.flatnonzero(on_time | late):
+            model = models[sites[i]["asked_in"] - 1] if late[i] else models[t]
+            if anchors[i] is not None:
+                far = np.linalg.norm(sketch(model.ravel()) - sketch(anchors[i].ravel()))
+                found[i] = secant(np.linalg.norm(came[i] - state[i]), shares[i].sum(), far)
+            anchors[i] = model
+        secants = secants.observe(found)
+        longest = secants.longest_step(shares.sum(axis=1)) if step_control else np.inf
         age = np.array([note["round"] - (one["asked_in"] or note["round"]) for one in sites])
         value, state = estimate(method, state, came, Arrivals(on_time, asked, late, age), p)
-        models.append(models[t] - RATE / len(y) * value.reshape(models[0].shape))
+        models.append(models[t] - min(rate, longest) / len(y) * value.reshape(models[0].shape))
     return models
 
 
-@pytest.mark.parametrize("estimator", ["memory", "latest"])
-def test_training_with_late_answers_is_the_plain_loop_of_the_same_schedule(tiny, estimator):
+@pytest.mark.parametrize(
+    ("estimator", "how"),
+    [("memory", {}), ("latest", {}), ("latest", {"rate": 25.0, "step_control": True})],
+)
+def test_training_with_late_answers_is_the_plain_loop_of_the_same_schedule(tiny, estimator, how):
     grid = tiny.grid(ByTick)
     grid.due = later
     with tiny.shared(grid) as federation:
         models, notes = train_by_tick(
-            federation, grid, 9, estimator=estimator, straggler_prob=P, learning_rate=RATE
-        )
-        expected = plain_loop(tiny, federation.commit, notes, estimator)
+            federation, grid, 9, estimator=estimator, straggler_prob=P,
+            learning_rate=how.get("rate", RATE), step_control=bool(how),
+        )  # fmt: skip
+        expected = plain_loop(tiny, federation.commit, notes, estimator, **how)
     assert late_ones(notes) == [
         (3, "d", 1, True), (4, "b", 1, True), (6, "d", 4, True),
         (8, "b", 5, True), (9, "d", 7, True),
     ]  # fmt: skip
     np.testing.assert_allclose(models, expected, rtol=0, atol=1e-12)
     assert np.abs(models[-1]).max() > 0.1
+    assert (notes[-1]["rate"] < how.get("rate", RATE)) == bool(how)
 
 
 @pytest.mark.parametrize("by", ["uniform", "norms"])

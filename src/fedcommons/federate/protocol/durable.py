@@ -18,6 +18,8 @@ from typing import IO
 from fedcommons.errors import FederationError
 from fedcommons.locks import fcntl
 
+BLOCK = 1 << 20  # bytes
+
 
 def _die_where_asked(point: str) -> None:
     if os.environ.get("FEDCOMMONS_CRASH_AT") != point:
@@ -107,6 +109,15 @@ def remove_file(path: Path, name: str) -> None:
     with naming(path, "removed"), point(name):
         path.unlink(missing_ok=True)
         sync_folder(path.parent)
+
+
+def overwrite(path: Path) -> None:
+    """Write zeros over a file that is to be removed."""
+    with path.open("r+b") as file:
+        for _ in range(-(-path.stat().st_size // BLOCK)):
+            file.write(bytes(BLOCK))
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def make_folder(path: Path) -> None:

@@ -17,12 +17,12 @@ from fedcommons.coding import CODES
 from fedcommons.errors import ArgumentError
 from fedcommons.estimators import ESTIMATORS
 from fedcommons.methods import Method
+from fedcommons.step_control import PLAIN
 from fedcommons.stragglers import StragglerModel
 
 DEFAULT_ESTIMATOR = "filled"  # the one that suits apps with local steps, and needs no p
 LATE = ("remember", "discard")  # what becomes of an answer that comes after its round
 WORKS = ("full", "fits")
-PLAIN = ("sgd", "momentum")  # server optimizers whose step is in proportion to its rate
 SCALES = ("none", "standard")
 
 

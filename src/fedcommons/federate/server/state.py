@@ -31,6 +31,18 @@ class Exchange:
     receipts: tuple[Receipt, ...]
 
 
+def version_of(folder: Path) -> int:
+    """The version of a state-dir's format; 0 is from before there were numbers."""
+    path = folder / "format.json"
+    try:
+        return int(read_json(path, FederationError)["version"])
+    except FileNotFoundError:
+        is_new = not any(folder.rglob("*.json"))
+        return STATE_DIR.version if is_new else 0
+    except (ValueError, TypeError, LookupError, OverflowError) as error:
+        raise FederationError(f"{path} is damaged: {error}") from None
+
+
 class ServerState:
     """The server's folder, held for this process alone.
 
@@ -57,14 +69,7 @@ class ServerState:
 
     def _bring_up_to_date(self) -> None:
         """Upgrade a folder that an older version wrote; refuse one of a newer version."""
-        path = self.folder / "format.json"
-        try:
-            found = int(read_json(path, FederationError)["version"])
-        except FileNotFoundError:
-            is_new = not any(self.folder.rglob("*.json"))
-            found = STATE_DIR.version if is_new else 0  # from before there were numbers
-        except (ValueError, TypeError, LookupError, OverflowError) as error:
-            raise FederationError(f"{path} is damaged: {error}") from None
+        path, found = self.folder / "format.json", version_of(self.folder)
         STATE_DIR.upgraded(self.folder, found, self.folder)
         if found != STATE_DIR.version or not path.exists():
             content = {"format": "fedcommons.server-state", "version": STATE_DIR.version}

@@ -128,6 +128,18 @@ class Database:
                 self.folder,
             )
 
+    def copy_to(self, path: Path) -> None:
+        """Copy what is committed, as it is at one moment, to a file that only this user reads."""
+        try:
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+            with (
+                contextlib.closing(sqlite3.connect(self.path)) as source,
+                contextlib.closing(sqlite3.connect(path)) as copy,
+            ):
+                source.backup(copy)
+        except (OSError, sqlite3.Error) as error:
+            raise StoreError(f"store {self.folder} cannot be copied: {error}") from None
+
     def put(self, table: str, *fields: Any) -> None:
         """Insert or replace a row, sealed."""
         marks = "?, " * len(fields)

@@ -26,9 +26,10 @@ from fedcommons.federate.site.fingerprints import FINGERPRINT
 from fedcommons.federate.site.grounds import Grounds
 from fedcommons.federate.site.ledger import Ledger
 from fedcommons.federate.site.manifests import Manifest
-from fedcommons.federate.site.policy import Policy
+from fedcommons.federate.site.policy import LARGEST, Policy
 
 NEXT = 0  # stands for whichever exchange comes next
+RESTORED = "restored"  # a name in the store: from a backup of when
 
 Prints = npt.NDArray[np.uint8]
 
@@ -82,6 +83,11 @@ class Given:
     def n_exchanges(self) -> int:
         ((n,),) = self._database.run("SELECT COUNT(*) FROM given")
         return int(n)
+
+    @property
+    def may_be_more(self) -> bool:
+        """Whether there may have been exchanges that the store does not know: it was restored."""
+        return self._database.get(RESTORED) is not None
 
     def most_recipients(self, fingerprints: Prints, recipients: list[list[str]]) -> int:
         """How many sites would have been given the same example, at most, after another exchange.
@@ -193,7 +199,14 @@ def check_roster(policy: Policy, epoch: Epoch) -> None:
 
 def check_approved(policy: Policy, given: Given, number: int) -> None:
     """Refuse a further exchange that nobody approved."""
-    if given.n_exchanges >= policy.exchanges and not {number, NEXT} & set(given.approved):
+    if {number, NEXT} & set(given.approved):
+        return
+    if given.may_be_more and policy.exchanges < LARGEST:
+        raise ExchangeNotApproved(
+            "this site's store was restored from a backup, and may not know of exchanges that the "
+            "site took part in; another one needs `fedcommons federate approve`"
+        )
+    if given.n_exchanges >= policy.exchanges:
         raise ExchangeNotApproved(
             f"this site took part in {given.n_exchanges} exchanges; another one needs "
             "`fedcommons federate approve`"

@@ -17,7 +17,7 @@ class LedgerEntry:
 
     The event is one of: sent, received, receipt (signed by the peer), receipt given, commit,
     withdrawn, deleted, approved (an exchange, by the operator), approved change (of a commit,
-    likewise), recovery (to a commit, likewise).
+    likewise), recovery (to a commit, likewise), restored (the store, from a backup).
     """
 
     entry: int

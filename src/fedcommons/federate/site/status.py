@@ -40,6 +40,8 @@ def status_of(store: Store) -> dict[str, Any]:
         "digest": store.commit_record()[0].hex() or None,
         "keeps_an_answer_of": store.kept.training or None,
         "recovers_to": store.recovery.to or None,
+        "restored_from": store.restored or None,
+        "format": store.database.version,
         "policy": read_policy(store.folder).listed,
         "held_from_others": {names.get(s, s[:16]): n for s, n in store.received.counts()},
     }

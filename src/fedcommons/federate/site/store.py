@@ -19,7 +19,7 @@ from fedcommons.federate.site.changes import Changes
 from fedcommons.federate.site.database import Database
 from fedcommons.federate.site.decoded import decoded_commit
 from fedcommons.federate.site.epochs import Epochs
-from fedcommons.federate.site.given import Given
+from fedcommons.federate.site.given import RESTORED, Given
 from fedcommons.federate.site.grounds import Grounds
 from fedcommons.federate.site.kept import KeptAnswer
 from fedcommons.federate.site.keyring import Keyring
@@ -99,6 +99,17 @@ class Store:
         if self.federation is None:
             with self.database.writing("store.joined"):
                 self.database.set("federation", federation.encode())
+
+    @property
+    def restored(self) -> str:
+        """When the backup was made that the store was last restored from; empty if it never was."""
+        return (self.database.get(RESTORED) or b"").decode()
+
+    def note_restored(self, made: str, backup: bytes) -> None:
+        """The store was restored from a backup that was made then and has this digest."""
+        with self.database.writing("store.restored"):
+            self.database.set(RESTORED, made.encode())
+            self.ledger.note("restored", 0, "", 0, 0, 0, backup)
 
     # What an exchange brings
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sqlite3
 import tempfile
 from pathlib import Path
 
@@ -15,8 +14,6 @@ from fedcommons.federate.site import store_format, store_upgrades
 from fedcommons.federate.site.database import FILE, Database
 
 logger = shown.logger(__name__)
-
-BLOCK = 1 << 20
 
 
 def upgrade(database: Database) -> None:
@@ -49,11 +46,7 @@ def discard_backups(folder: Path) -> None:
     """Overwrite and remove them: they contain keys and examples."""
     for path in [*backups(folder), *folder.glob(f"{FILE}.*.part")]:
         with contextlib.suppress(FileNotFoundError):  # another process was faster
-            with path.open("r+b") as file:
-                for _ in range(-(-path.stat().st_size // BLOCK)):
-                    file.write(bytes(BLOCK))
-                file.flush()
-                os.fsync(file.fileno())
+            durable.overwrite(path)
             path.unlink()
 
 
@@ -69,11 +62,7 @@ def _make_backup(database: Database, version: int) -> None:
     os.close(descriptor)  # mkstemp makes a file that only its owner may read
     part = Path(name)
     try:
-        with (
-            contextlib.closing(sqlite3.connect(database.path)) as source,
-            contextlib.closing(sqlite3.connect(part)) as copy,
-        ):
-            source.backup(copy)
+        database.copy_to(part)
         durable.move_into_place(part, folder / f"{FILE}.version-{version}")
     finally:
         part.unlink(missing_ok=True)

@@ -55,6 +55,10 @@ class OnExamples(Protocol):
         """|v|^2 of the parameters that they stand for: (B,)."""
         ...
 
+    def parameters(self, vectors: Float32, runs: IntArray) -> Float32:
+        """The models' own parameters: (B, P')."""
+        ...
+
     def scores(self, params: Float32, runs: IntArray) -> Float32:
         """What each gives for the test examples: (B, n, outputs)."""
         ...
@@ -88,6 +92,9 @@ class Plain:
 
     def norms2(self, vectors: Float32, runs: IntArray) -> FloatArray:  # noqa: ARG002
         return np.einsum("bp,bp->b", vectors, vectors, dtype=np.float64)
+
+    def parameters(self, vectors: Float32, runs: IntArray) -> Float32:  # noqa: ARG002
+        return vectors
 
     def scores(self, params: Float32, runs: IntArray) -> Float32:  # noqa: ARG002
         return self.model.scores(params, self.data.test_x)

@@ -31,6 +31,7 @@ class PerceptronOnExamples:
 
     def __init__(self, model: Perceptron, examples: Examples, initial: Float32) -> None:
         first, b1, self.w2, self.b2 = model.layers(initial)
+        self.first, self.b1 = first.reshape(len(first), -1), b1
         (R, M, F), (_, H), L = examples.x.shape, model.shapes[0], model.shapes[3][0]
         self.loss = model.loss
         self.data, n = examples, len(examples.test_y)
@@ -82,6 +83,12 @@ class PerceptronOnExamples:
             np.matmul(self.products[run], A[b], out=through[b])
         first = np.einsum("bmh,bmh->b", A, through, dtype=np.float64)
         return first + np.einsum("bp,bp->b", rest, rest, dtype=np.float64)
+
+    def parameters(self, vectors: Float32, runs: IntArray) -> Float32:
+        A = split(vectors, self.shapes)[0]
+        rest = vectors[:, A[0].size :]
+        through = (self.data.x[runs].swapaxes(1, 2) @ A).reshape(len(A), -1)
+        return np.concatenate([through + self.first[runs], A.sum(axis=1) + self.b1[runs], rest], 1)
 
     def scores(self, params: Float32, runs: IntArray) -> Float32:
         A, w2, b2 = split(params, self.shapes)

@@ -69,7 +69,7 @@ class TorchModel:
             )
         self._check_output(loss)
         # Torch has cross-entropy itself; of the others it takes the derivatives by the scores.
-        self._is_cross_entropy = isinstance(loss, CrossEntropy)
+        self._is_cross_entropy = type(loss) is CrossEntropy  # somebody else's may derive from it
         self._objective = self._cross_entropy if self._is_cross_entropy else self._through_scores
         self._together = torch.func.vmap(torch.func.grad(self._objective))
         self._goes_together = self._can_go_together()
