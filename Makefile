@@ -75,7 +75,7 @@ types: $(FEDERATION)
 	$(BIN)/mypy
 
 unit: $(DOCS) programs
-	$(BIN)/pytest -n 4 --dist worksteal
+	$(BIN)/pytest -n 6 --dist worksteal
 
 # Tests drive a real Chromium and a real nginx. What is missing and can be installed, is.
 programs:
