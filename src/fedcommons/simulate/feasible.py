@@ -74,8 +74,8 @@ def _check_sites(study: Study, dataset: Dataset) -> None:
     if not dataset.sites:
         raise StudyError(
             f"partition site must come with data that name the site of each example, got dataset "
-            f"{study.dataset} without; give site_column in [data], or the arrays site_train and "
-            "site_test in an .npz file"
+            f"{study.dataset} without; give site_column in [data], or in an .npz file the array "
+            "site, beside a split site_train and site_test"
         )
     if len(dataset.sites) != study.clients:
         raise StudyError(
