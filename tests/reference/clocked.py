@@ -123,9 +123,9 @@ def train(dataset, curve, timing, *, n_clients, class_size, n_points, seed, run)
         elif curve.estimator == "blended":
             here = np.isin(np.arange(N), list(fresh))
             f = np.array([fresh[i][1] if i in fresh else 0 * h[i] for i in range(N)])
-            known = np.array([late[i][1] if i in late else h[i] for i in range(N)])
+            past = np.array([late[i][1] if i in late else h[i] for i in range(N)])
             heard |= np.isin(np.arange(N), list(late))
-            estimate = loops.blended(f, known, W, here, heard)
+            estimate = loops.blended(f, past, W, here, heard)
             heard |= here
         elif curve.estimator in ("fedbuff", "fedasync"):
             for i, a in {**fresh, **late}.items():
