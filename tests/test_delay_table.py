@@ -1,6 +1,8 @@
 """Tables of delays are read as spreadsheets write them; mistakes are named with line and site."""
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from fedcommons import delay_table, delays
@@ -79,3 +81,19 @@ def test_the_published_table_takes_the_time_that_is_published():
     law = delay_table.published(25).law(1.0, units(25))
     np.testing.assert_allclose(law.mean(np.zeros(25)), 0.26)
     np.testing.assert_allclose(law.mean(np.full(25, 25e6))[[0, 24]], [1.5 + 0.26, 30 + 0.26])
+
+
+@pytest.mark.parametrize(
+    ("asked_at", "took", "message"),
+    [
+        ([0.0, 5.0, 4.0], [1.0, 1.0, 1.0], "must not go back in time: row 3 of b was asked at 4"),
+        ([0.0, 1.0, 2.0], [1.0, 0.0, 1.0], "took must be > 0, got 0 of b"),
+        ([0.0, 1.0, 2.0], [1.0, np.nan, 1.0], r"r\.parquet: took must be finite"),
+        ([0.0, np.inf, 2.0], [1.0, 1.0, 1.0], r"r\.parquet: asked_at must be finite"),
+    ],
+)
+def test_a_recording_that_cannot_be_is_refused_with_its_name(tmp_path, asked_at, took, message):
+    table = pa.table({"site": ["a", "b", "b"], "asked_at": asked_at, "took": took})
+    pq.write_table(table, tmp_path / "r.parquet")
+    with pytest.raises(DataError, match=message):
+        delay_table.read_recording(tmp_path / "r.parquet")

@@ -158,10 +158,13 @@ def read_recording(path: str | os.PathLike[str]) -> dict[str, FloatArray]:
             f"{path} must have the columns {', '.join(RECORDED)}, got none called {missing[0]!r}"
         )
     sites = table.column("site").to_numpy(zero_copy_only=False).astype(str)
-    asked, took = (
-        checks.finite(name, table.column(name).to_numpy(zero_copy_only=False))
-        for name in RECORDED[1:]
-    )
+    try:
+        asked, took = (
+            checks.finite(name, table.column(name).to_numpy(zero_copy_only=False))
+            for name in RECORDED[1:]
+        )
+    except ArgumentError as error:
+        raise DataError(f"{path}: {error}") from None
     found = {}
     for site in dict.fromkeys(sites.tolist()):
         rows = np.flatnonzero(sites == site)

@@ -12,7 +12,7 @@ from fedcommons.cli import terminal
 from fedcommons.errors import ArgumentError, StudyError
 from fedcommons.figures.report import write_report
 from fedcommons.metrics import METRICS
-from fedcommons.simulate import batched, estimate, feasible, runner, timelines
+from fedcommons.simulate import batched, estimate, feasible, runner, timelines, timing
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.folder import Folder
 from fedcommons.simulate.timing import Timing
@@ -108,6 +108,20 @@ SMALL = {
          "deadline": 1.0, "work": "fits"},
     ],
 }  # fmt: skip
+
+
+def test_a_line_may_be_without_the_absences_of_the_clock():
+    """Its ticks are those of a clock under which nobody is away; the others' are not."""
+    held, classes = np.full(4, 5), np.zeros(4, int)
+    line = curve(policy="deadline", deadline=1.0, away=False)
+    away = replace(TIMING, away=timing.Away(0.5, 3.0))
+
+    def ends(line, clock):
+        of = timelines.of_clock(line, clock, held, classes, 20.0, seed=3, run=0)
+        return of.ticks.ends
+
+    assert np.array_equal(ends(line, away), ends(replace(line, away=True), TIMING))
+    assert not np.array_equal(ends(line, away), ends(replace(line, away=True), away))
 
 
 def test_a_study_with_a_clock_has_its_results_on_seconds(tmp_path, capsys):
@@ -210,3 +224,22 @@ def test_who_can_never_be_on_time_is_named_before_the_run(caplog):
     checked(deadline=0.25, late="remember", estimator="memory")  # late answers count
     with pytest.raises(ArgumentError, match="at most the 4 clients"):
         checked(policy="fastest:5")
+    with pytest.raises(StudyError, match="work must be full, mini or sized for scaffold"):
+        checked(algorithm="scaffold", work="fits")
+
+
+def test_a_training_without_a_tick_or_with_too_many_is_pointed_out(caplog):
+    def checked(seconds, **clock):
+        grid = {"partition": "iid", "policy": "deadline", "deadline": 1.5}
+        given = {**SMALL["clock"], "seconds": seconds, **clock}
+        study = fc.simulate.study("s", **{**SMALL, "clock": given, "grid": grid})
+        feasible.check_fits(study, runner.study_data(study))
+
+    feasible._warn_once.cache_clear()
+    with caplog.at_level("WARNING"):
+        checked(1.0)
+    assert "a tick takes about 1.5 s, and seconds = 1 may end before the first" in caplog.text
+    with pytest.raises(StudyError, match="room for at most 1000000 ticks, got 20"):
+        checked(20, link=0.0, rate=1e12)
+    with pytest.raises(StudyError, match=r"\[clock\]: rate must be one number or one per client"):
+        checked(20, rate=[1.0, 2.0])

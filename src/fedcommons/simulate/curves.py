@@ -63,6 +63,7 @@ class Curve:
     work: str = FIELDS["work"].field("full")
     prob_from_law: bool = FIELDS["prob_from_law"].field(False)
     corrected: bool = FIELDS["corrected"].field(False)
+    away: bool = FIELDS["away"].field(True)
 
     step_control: bool = FIELDS["step_control"].field(False)
     ask: float | None = FIELDS["ask"].field(None)
@@ -125,6 +126,11 @@ class Curve:
         """What a line under a clock can be."""
         procedure, estimator = self.procedure, ESTIMATORS[self.estimator]
         own = OF_WORK.get(self.work, self.estimator)
+        if self.work in OF_WORK and not procedure.estimators:
+            raise ArgumentError(
+                f"work must be full, mini or sized for {self.algorithm}, which has no estimators, "
+                f"got {self.work!r}"
+            )
         if self.estimator != own:
             raise ArgumentError(
                 f"estimator must be {own} for work = {self.work!r}, got {self.estimator}"

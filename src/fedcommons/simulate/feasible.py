@@ -9,7 +9,7 @@ import numpy as np
 
 from fedcommons import shown
 from fedcommons.datasets import Dataset
-from fedcommons.errors import DataError, StudyError
+from fedcommons.errors import ArgumentError, DataError, StudyError
 from fedcommons.simulate import batched, example_space, models, timelines
 from fedcommons.simulate.definition import Study
 from fedcommons.simulate.draws import main_class, share, training_set
@@ -74,8 +74,8 @@ def _check_sites(study: Study, dataset: Dataset) -> None:
     if not dataset.sites:
         raise StudyError(
             f"partition site must come with data that name the site of each example, got dataset "
-            f"{study.dataset} without; give site_column in [data], or the arrays site_train and "
-            "site_test in an .npz file"
+            f"{study.dataset} without; give site_column in [data], or in an .npz file the array "
+            "site, beside a split site_train and site_test"
         )
     if len(dataset.sites) != study.clients:
         raise StudyError(
@@ -135,12 +135,17 @@ def _check_clients_can_answer(study: Study, clock: Timing, dataset: Dataset) -> 
         model = models.load(curve.model, dataset.x_train.shape[1:], loss)
         n_params = len(model.initial(rng=stream(study.seed, "model", 0)))
         per_example = clock.per_example(n_params)
-        law = clock.law(study.clients, per_example, seed=study.seed, run=0, sites=sites)
+        try:
+            law = clock.law(study.clients, per_example, seed=study.seed, run=0, sites=sites)
+        except ArgumentError as error:
+            raise StudyError(f"[clock]: {error}") from None
         names = sites or tuple(f"client {i + 1}" for i in range(study.clients))
         if said := timelines.never_on_time(curve, law, held, per_example, names):
             _warn_once(f"{curve.policy}, {curve.estimator}, work {curve.work}: {said}")
+        if said := timelines.too_short(curve, law, held, per_example, clock.seconds):
+            _warn_once(f"{curve.policy}, {curve.estimator}, work {curve.work}: {said}")
         absences = None
-        if curve.corrected:
+        if curve.corrected and curve.away:
             classes = main_class(shared, data.groups)
             absences = clock.absences(study.clients, classes, seed=study.seed, run=0, sites=sites)
         vectors = timelines.kept_vectors(curve, law, shared.placement, absences, per_example)

@@ -25,7 +25,7 @@ from fedcommons import (
 from fedcommons.asking import Ask
 from fedcommons.checks import BoolArray, FloatArray, IntArray
 from fedcommons.corrections import Division, Refresh
-from fedcommons.delays import Absences, Delays
+from fedcommons.delays import Absences, Delays, Recorded
 from fedcommons.errors import StudyError
 from fedcommons.placement import Placement
 from fedcommons.policies import Policy
@@ -149,10 +149,15 @@ def of_clock(
     law = timing.law(N, per_example, seed=seed, run=run, sites=sites)
     policy = policy_of(curve, law)
     sizes = sizes_of(curve, law, held, per_example)
+
+    def absences_of(number: int) -> Absences | None:
+        if not curve.away:
+            return None
+        return timing.absences(N, classes, seed=seed, run=number, sites=sites)
+
     division = None
     if curve.corrected and placement is not None:
-        away = timing.absences(N, classes, seed=seed, run=run, sites=sites)
-        division = division_of(curve, law, placement, away, per_example)
+        division = division_of(curve, law, placement, absences_of(run), per_example)
         sizes = -(-held // division.n_chunks)
     places = chunks_of(doing, held, sizes, seed=seed, run=run)
     examples = held / np.array([len(one) for one in places]) if places else sizes
@@ -162,8 +167,8 @@ def of_clock(
     job = np.maximum(examples, 1) * per_example * curve.local_steps
 
     def clock(law: Delays, number: int, purpose: str) -> Ticks:
-        absences = timing.absences(N, classes, seed=seed, run=number, sites=sites)
-        made = Clock(law, policy, job, absences=absences, weight=held.astype(np.float64))
+        weight = held.astype(np.float64)
+        made = Clock(law, policy, job, absences=absences_of(number), weight=weight)
         if curve.warm and purpose == "training":
             made.everybody(np.maximum(held, 1) * per_example)
 
@@ -278,9 +283,35 @@ def never_on_time(
     others = f" and {len(who) - MOST_NAMED} others" if len(who) > MOST_NAMED else ""
     return (
         f"deadline = {T:g} leaves {', '.join(who[:MOST_NAMED])}{others} no chance to be on time: "
-        f"{names[i]} needs at least {least[i]:.3g} s for what it is asked; a longer deadline, less "
-        "work or late answers that are remembered would help"
+        f"{names[i]} needs at least {least[i]:.3g} s for what it is asked; a longer deadline"
+        f"{'' if isinstance(law, Recorded) else ', less work'} or late answers that are remembered "
+        "would help"
     )
+
+
+def too_short(curve: Curve, law: Delays, held: IntArray, per_example: float, seconds: float) -> str:
+    """What to say if not even a tick fits into the training; empty if some do.
+
+    Too many ticks are refused. What a tick takes goes by the mean job of each client.
+    """
+    policy = policy_of(curve, law)
+    job = sizes_of(curve, law, held, per_example) * (per_example * curve.local_steps)
+    jobs = np.sort(law.mean(np.asarray(job, np.float64))[held > 0])
+    if not len(jobs):
+        return ""
+    tick = float(jobs[min(policy.fastest, len(jobs)) - 1] if policy.fastest else jobs[-1])
+    if policy.deadline is not None:
+        tick = min(tick, policy.deadline)
+    if tick * schedule.MOST_TICKS < seconds:
+        raise StudyError(
+            f"seconds must leave room for at most {schedule.MOST_TICKS} ticks, got {seconds:g} "
+            f"with ticks of about {tick:.2g} s; link gives them a length, whatever the work"
+        )
+    if tick > seconds:
+        return (
+            f"a tick takes about {tick:.3g} s, and seconds = {seconds:g} may end before the first"
+        )
+    return ""
 
 
 def missing_share(ticks: Ticks) -> FloatArray:
