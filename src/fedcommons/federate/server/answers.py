@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -14,18 +14,20 @@ import numpy as np
 from fedcommons import shown
 from fedcommons.checks import BoolArray
 from fedcommons.federate.protocol import scale_fields
+from fedcommons.federate.protocol.absences import Anchors, anchors_of
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.holders import held_by_each
 from fedcommons.federate.protocol.model_schema import NamedArrays, digest_of
 from fedcommons.federate.protocol.refusals import AnswerRefused, CommitUnknown
-from fedcommons.federate.server import asking, site_metrics, withdrawals
-from fedcommons.federate.server.answer_parts import Parts, n_chunks, parts_of
+from fedcommons.federate.server import asking, corrections, site_metrics, withdrawals
+from fedcommons.federate.server.answer_parts import Parts, correction_of, n_chunks, parts_of
+from fedcommons.federate.server.asked import Asked
 from fedcommons.federate.server.asking import Asking, Heard
 from fedcommons.federate.server.deadlines import Deadline, Decided
 from fedcommons.federate.server.federation import ServerFederation
 from fedcommons.federate.server.joining import Newcomers
 from fedcommons.federate.server.late_answers import LEFT, OTHER_QUESTION, WITHDREW, LateAnswers
-from fedcommons.federate.server.link import NO_ANSWER, TOO_LATE, Link, Node, Question, Reply
+from fedcommons.federate.server.link import NO_ANSWER, TOO_LATE, Link, Node, Reply
 from fedcommons.federate.server.live_round import LiveRound
 from fedcommons.federate.server.open_question import OWES, OpenQuestion
 from fedcommons.federate.server.owed import LASTING
@@ -46,29 +48,6 @@ LARGEST_OWNER_SHARE = 1e6
 KEEP_AFTER = 0.5  # of the deadline: a site keeps what takes longer, since ways take time, too
 LEFT_OUT = "left out by the strategy"
 NOT_ITS_FAULT = {WITHDREW, LEFT, OTHER_QUESTION, "unknown sender"}
-
-
-@dataclass(slots=True)
-class Asked:
-    """Sites that were asked the same at one model, and what came of it so far.
-
-    Attributes:
-        round: the number of the round.
-        seconds: how long answers are waited for.
-        asking: the questions that are out.
-        place_of: where in the roster a node's site is.
-        found: what came of it.
-        open: what a node owes that does not answer in time; its reply names the number.
-    """
-
-    round: int
-    seconds: float
-    asking: Asking
-    place_of: Mapping[Node, int]
-    found: RoundAnswers
-    question: Callable[..., Question]  # by place
-    open: dict[Node, OpenQuestion]
-    told: set[Node] = field(default_factory=set)  # the whole commit, since they lack it
 
 
 class AnswerCollector:
@@ -93,6 +72,7 @@ class AnswerCollector:
         self.newcomers = Newcomers(federation)
         self.late: LateAnswers | None = None  # if late ones are remembered
         self.live = LiveRound(folder.path)
+        self.anchors: Mapping[str, Anchors] | None = None  # by identity, if holders correct
         self.evaluates: dict[str, str] = {}  # whether a site would evaluate, as it says itself
 
     @property
@@ -115,6 +95,9 @@ class AnswerCollector:
             parts, found.norms[place] = parts_of(reply, self.folder)
             if self.work:
                 found.chunks[place] = n_chunks(fields)
+            if self.anchors is not None:
+                found.anchors[place] = anchors_of(fields)
+                self._take_correction(found, place, reply)
             self._questions.coverage.note(place, coverage)
             self.federation.meeting.commits[self.commit.members[place].identity] = self.commit
             self._take_metrics(found, place, reply, coverage)
@@ -148,6 +131,12 @@ class AnswerCollector:
         active = np.array(self.commit.active)
         self._hear(self.ask(model, 0, active, task=task, fields_of=fields_of), None, take)
         return replies
+
+    def _take_correction(self, found: RoundAnswers, place: int, reply: Reply) -> None:
+        correction = correction_of(reply, self.folder)
+        if correction is not None and found.absent:
+            parts, found.correction_norms[place] = correction
+            found.corrections[place] = self.folder.answers.put(parts)
 
     def _take_metrics(self, found: RoundAnswers, place: int, reply: Reply, coverage: float) -> None:
         site = self.commit.members[place].site
@@ -245,6 +234,11 @@ class AnswerCollector:
             common |= {"work": self.work, "seconds": seconds, "training": self._questions.training}
         if owed is not None:
             common |= {"training": self._questions.training, "keep-after": KEEP_AFTER * seconds}
+        if self.anchors is not None and task == "answer":
+            asked_now = sorted(place_of.values())
+            absences = corrections.absences(self.commit, asked_now, self.anchors, round_number)
+            common |= absences.fields()
+            found.absent = set(absences.anchors)
         number = self._questions.fresh_number()
         self._unasked.listen(
             partial(self._questions.to, None, {**common, "task": "report"}, nothing_else, number),

@@ -14,6 +14,7 @@ from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays
 from fedcommons.federate.server import (
     agreement,
     code_choice,
+    corrections,
     results,
     room,
     round_events,
@@ -127,8 +128,14 @@ class Training:
         if audit:
             agreement.check(collector, initial)
         state = self._begin(initial, folder, evaluate, saved)
+        if self.settings.correct:
+            corrections.check(self.commit, schema)
+            collector.anchors = state.anchors
         if self.remembers_late:
-            collector.late = LateAnswers(self.federation, link, folder, state.owed, self.deadline)
+            collector.late = LateAnswers(
+                *(self.federation, link, folder, state.owed, self.deadline),
+                needs_anchors=self.settings.correct,
+            )
         self._learn_durations(state)
         best = None if self.watch is None else Best(self.folder, self.watch)
         if best is not None:  # it may have died before it was kept
