@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -39,6 +41,8 @@ COLUMNS = {  # attribute, and the names of its column
     "away_seconds": ("away_seconds", "mean_seconds_away"),
 }
 RECORDED = ("site", "asked_at", "took")  # the columns of a recording
+OF_A_FEDERATION = ("site", "round", "seconds")  # of a federation's answers.parquet
+ROUNDED = 1e-3  # seconds, to which it rounds
 BELOW_1 = ("failure", "away")
 
 
@@ -148,11 +152,14 @@ def _checked(lines: SiteLines, name: str, column: int | None) -> FloatArray:
 def read_recording(path: str | os.PathLike[str]) -> dict[str, FloatArray]:
     """The seconds of each site's jobs in the order in which they were asked, from a Parquet file.
 
-    Its columns are `RECORDED`: when a site was asked, and how long its answer took.
+    Its columns are `RECORDED`: when a site was asked, and how long its answer took. The
+    `answers.parquet` of a federation serves as well: answers that came count, late ones too.
     """
     path = checks.path("delays", path)
     table = read_parquet(path, DataError)
     missing = [name for name in RECORDED if name not in table.column_names]
+    if missing and set(OF_A_FEDERATION) <= set(table.column_names):
+        table, missing = _of_a_federation(path, table), []
     if missing:
         raise DataError(
             f"{path} must have the columns {', '.join(RECORDED)}, got none called {missing[0]!r}"
@@ -178,6 +185,22 @@ def read_recording(path: str | os.PathLike[str]) -> dict[str, FloatArray]:
             raise DataError(f"{path}: took must be > 0, got {took[rows].min():g} of {site}")
         found[site] = took[rows]
     return found
+
+
+def _of_a_federation(path: Path, table: Any) -> Any:
+    """Its answers as a recording: a site was asked in a round instead of at a time."""
+    import pyarrow  # slow to import
+
+    rows = [row for row in table.to_pylist() if row["seconds"] is not None]
+    try:
+        columns = (
+            [row["site"] for row in rows],
+            [float(row.get("asked_in") or row["round"]) for row in rows],
+            [max(float(row["seconds"]), ROUNDED / 2) for row in rows],
+        )
+        return pyarrow.table(dict(zip(RECORDED, columns, strict=True)))
+    except (TypeError, ValueError, pyarrow.ArrowException) as error:
+        raise DataError(f"{path} must be a federation's answers: {error}") from None
 
 
 def published(n_clients: int) -> DelayTable:

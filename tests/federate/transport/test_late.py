@@ -1,11 +1,12 @@
 """Late answers: a site that owes one is not asked again, and it counts when it comes."""
 
+import json
 import signal
 
 import numpy as np
 import pytest
 
-from fedcommons import coding, estimators
+from fedcommons import coding, delay_table, estimators, simulate
 from fedcommons.asking import missing_prob
 from fedcommons.errors import ArgumentError
 from fedcommons.estimators import ESTIMATORS, Arrivals, estimate
@@ -14,6 +15,7 @@ from fedcommons.federate.server.open_question import OWES
 from fedcommons.federate.server.settings import Settings
 from fedcommons.step_control import Secants, secant, sketch
 from fedcommons.tasks import softmax
+from tests.cli import command
 from tests.federate.tiny import ByTick, Tiny, die_at, gradient, in_child, train_by_tick
 from tests.federate.transport.test_kill_matrix import Forking
 
@@ -103,6 +105,36 @@ def test_training_with_late_answers_is_the_plain_loop_of_the_same_schedule(tiny,
     np.testing.assert_allclose(models, expected, rtol=0, atol=1e-12)
     assert np.abs(models[-1]).max() > 0.1
     assert (notes[-1]["rate"] < how.get("rate", RATE)) == bool(how)
+
+
+def test_what_a_federation_has_recorded_is_a_recording_for_plans_and_studies(tiny, tmp_path):
+    """Of answers in time and late ones; of who never answered it has nothing."""
+    grid = tiny.grid(ByTick)
+    grid.due = later
+    with tiny.shared(grid) as federation:
+        _, notes = train_by_tick(federation, grid, 9, estimator="latest")
+        (path,) = federation.state.folder.glob("training-*/answers.parquet")
+    found = delay_table.read_recording(path)
+    answers = [one for note in notes for one in note["sites"]]
+    for site in "abcd":
+        took = [one["seconds"] for one in answers if one["site"] == site]
+        took = [max(seconds, 0.0005) for seconds in took if seconds is not None]
+        assert found[site].tolist() == took
+        assert took
+    sites = tmp_path / "sites.csv"
+    sites.write_text("site,x,y\n" + "".join(f"{site},10,20\n" for site in "dcba"))
+    told = command.run("plan", "--sites", sites, "--delays", path, "--copies", "0,1", "--json")
+    assert told.returncode == 0, told.stderr
+    plan = json.loads(told.stdout)
+    assert plan["times"].startswith("recorded: ")
+    study = simulate.study(
+        "as it was",
+        clock={"seconds": 3 * sum(sum(took) for took in found.values()), "delays": str(path)},
+        grid={"partition": "iid", "policy": ["all", "deadline"]},
+        clients=4, class_size=4, rounds=2, runs=1, test_size=50,
+    )  # fmt: skip
+    ticks = simulate.run(study, workers=1).curves["ticks_mean"].to_pylist()
+    assert max(ticks) > 3
 
 
 @pytest.mark.parametrize("by", ["uniform", "norms"])
