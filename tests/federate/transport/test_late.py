@@ -5,6 +5,7 @@ import signal
 
 import numpy as np
 import pytest
+from flwr.app import MetricRecord
 
 from fedcommons import coding, delay_table, estimators, simulate
 from fedcommons.asking import missing_prob
@@ -73,7 +74,7 @@ def plain_loop(
         found = np.full(len(shares), np.nan)
         for i in np.flatnonzero(on_time | late):
             model = models[sites[i]["asked_in"] - 1] if late[i] else models[t]
-            if anchors[i] is not None:
+            if step_control and anchors[i] is not None:
                 far = np.linalg.norm(sketch(model.ravel()) - sketch(anchors[i].ravel()))
                 found[i] = secant(np.linalg.norm(came[i] - state[i]), shares[i].sum(), far)
             anchors[i] = model
@@ -87,7 +88,12 @@ def plain_loop(
 
 @pytest.mark.parametrize(
     ("estimator", "how"),
-    [("memory", {}), ("latest", {}), ("latest", {"rate": 25.0, "step_control": True})],
+    [
+        ("memory", {}),
+        ("latest", {}),
+        ("latest", {"rate": 25.0, "step_control": True}),
+        ("fedbuff", {}),
+    ],
 )
 def test_training_with_late_answers_is_the_plain_loop_of_the_same_schedule(tiny, estimator, how):
     grid = tiny.grid(ByTick)
@@ -95,7 +101,7 @@ def test_training_with_late_answers_is_the_plain_loop_of_the_same_schedule(tiny,
     with tiny.shared(grid) as federation:
         models, notes = train_by_tick(
             federation, grid, 9, estimator=estimator, straggler_prob=P,
-            learning_rate=how.get("rate", RATE), step_control=bool(how),
+            learning_rate=how.get("rate", RATE), step_control=bool(how), late="remember",
         )  # fmt: skip
         expected = plain_loop(tiny, federation.commit, notes, estimator, **how)
     assert late_ones(notes) == [
@@ -191,10 +197,33 @@ def test_discarded_late_answers_are_never_heard(tiny):
     assert [of(note, "b")["outcome"] for note in notes] == ["no answer"] * 4
 
 
-def test_late_answers_need_an_estimator_that_remembers(tiny):
+@pytest.mark.parametrize("estimator", ["memory", "fedbuff"])
+def test_the_metrics_of_late_answers_come_through(tiny, estimator):
+    """In the round in which each comes."""
+    numbers = {"a": 3.0, "b": 5.0, "c": 7.0, "d": 11.0}
+
+    def measured(site, message, context):
+        reply = gradient(site, message, context)
+        number = numbers[str(context.node_config["site"])]
+        reply.content["metrics"] = MetricRecord({"n": number, "num-examples": 2})
+        return reply
+
+    grid = tiny.grid(ByTick, train=measured)
+    grid.due = later
+    with tiny.shared(grid) as federation:
+        _, notes = train_by_tick(federation, grid, 6, estimator=estimator, late="remember")
+    for note in notes:
+        came = {one["site"] for one in note["sites"] if one["answered"] or one["late_counts"]}
+        found = {site: of["n"] for site, of in note["training"]["by_site"].items()}
+        assert found == {site: numbers[site] for site in came}
+        assert note["training"]["pooled"]["n"] == pytest.approx(np.mean([*found.values()]))
+    assert late_ones(notes)
+
+
+def test_late_answers_need_an_estimator_that_has_a_use_for_them(tiny):
     with tiny.shared() as federation:
         grid = tiny.grid(ByTick)
-        for late, message in (("remember", "needs an estimator that remembers"), ("x", "must be")):
+        for late, message in (("remember", "needs an estimator with a use"), ("x", "must be")):
             with pytest.raises(ArgumentError, match=message):
                 train_by_tick(federation, grid, 1, late=late, estimator="coded_sum")
 
