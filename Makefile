@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 FEDERATION := $(VENV)/.federation
+DOCS := $(VENV)/.docs
 PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check
 
@@ -14,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 FASHION ?= fashion-mnist.npz
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce results test check quick coverage lint types unit programs fuzz bench chaos lock licences format clean
+.PHONY: help reproduce results docs test check quick coverage lint types unit programs fuzz bench chaos lock licences format clean
 
 help: ## List the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -33,6 +34,11 @@ $(FEDERATION): $(READY)
 	$(PIP) --editable '.[flower,simulation,torch,cluster,datasets]'
 	@touch $(FEDERATION)
 
+# Sphinx and what executes the notebooks.
+$(DOCS): $(FEDERATION)
+	$(PIP) --group docs
+	@touch $(DOCS)
+
 reproduce: $(READY) ## Run the main job: the paper's experiment on MNIST
 	$(BIN)/fedcommons reproduce
 
@@ -45,6 +51,10 @@ results: $(FEDERATION) ## Run the studies of docs/results.md and write its table
 	done
 	for name in estimators stragglers wrong-p; do $(SIMULATE) experiments/$$name.toml || exit 1; done
 	$(BIN)/python experiments/results.py --results results
+
+docs: $(DOCS) ## Build the documentation site: build/site/index.html
+	$(BIN)/python -m sphinx --builder html --write-all --nitpicky --fail-on-warning --keep-going --quiet docs build/site
+	@echo "open build/site/index.html"
 
 test: check ## Set up everything and pass the tests
 
@@ -64,8 +74,8 @@ lint: $(READY)
 types: $(FEDERATION)
 	$(BIN)/mypy
 
-unit: $(FEDERATION) programs
-	$(BIN)/pytest -n 4 --dist worksteal
+unit: $(DOCS) programs
+	$(BIN)/pytest -n 6 --dist worksteal
 
 # Tests drive a real Chromium and a real nginx. What is missing and can be installed, is.
 programs:
@@ -103,7 +113,7 @@ chaos: $(FEDERATION) ## Kill processes of a real federation at random, and see t
 # are several builds of one version, each with hashes of its own.
 lock: $(READY) ## Write requirements.lock: the pins of constraints.txt with their hashes
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-annotate --generate-hashes \
-		--extra flower --extra simulation --extra cluster --extra datasets --group dev --constraint constraints.txt \
+		--extra flower --extra simulation --extra cluster --extra datasets --group dev --group docs --constraint constraints.txt \
 		--custom-compile-command "make lock" --output-file requirements.lock pyproject.toml
 
 licences: $(FEDERATION) ## Write docs/licences.md: what fedcommons depends on, under which licences

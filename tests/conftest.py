@@ -46,6 +46,32 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item
         ):
             item.add_marker("processes")
+    spread(items, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
+
+
+def spread(items: list[pytest.Item], n_workers: int) -> None:
+    """Let half the workers begin with the tests that start processes, and wait; the others compute.
+
+    Each worker gets a run of neighbours and, when it has done its own, takes from the ends of the
+    others': what takes minutes must not come last. A file's tests stay together, for its fixtures.
+    """
+    if n_workers < 2:
+        return
+    waiting: dict[Path, list[pytest.Item]] = {}
+    computing: list[pytest.Item] = []
+    for item in items:
+        is_waiting = item.get_closest_marker("processes")
+        (waiting.setdefault(item.path, []) if is_waiting else computing).append(item)
+    files = sorted(waiting, key=lambda path: ("deploy" not in path.parts, path))
+    heads = [files[k :: n_workers // 2] for k in range(n_workers // 2)]
+    share = len(items) // n_workers
+    items.clear()
+    for head in heads:
+        items += (item for path in head for item in waiting[path])
+        filling = max(0, share * (heads.index(head) + 1) - len(items))
+        items += computing[:filling]
+        del computing[:filling]
+    items += computing
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
 """What shared examples of absent owners stand for, by enumeration, and how clients divide time."""
 
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -37,6 +37,53 @@ def test_over_what_is_shared_the_correction_is_unbiased_with_the_stated_squared_
         for i, size, a in ((0, 4, 2), (1, 3, 1))
     )
     assert square / n == pytest.approx(stated, rel=1e-12)
+
+
+def test_pooled_over_a_holders_examples_it_is_unbiased_over_chunks_too_and_has_less_error():
+    """All ways in which client 0 shares two of its four, in all cuts of these into two chunks.
+
+    Examples of one client are alike: their gradients have a mean beside which they differ little.
+    """
+    rng = np.random.default_rng(2)
+    mean = rng.normal(size=(3, 1, P))  # at two anchors and now
+    *at, now = mean + 0.2 * rng.normal(size=(3, 4, P))
+    cuts = [np.array([0, 1]).repeat(2)[list(order)] for order in product(range(4), repeat=4)
+            if len(set(order)) == 4]  # fmt: skip
+    errors = {"pooled": [], "by example": []}
+    for cut in cuts:
+        remembered = np.where(cut[:, None] == 0, at[0], at[1])
+        for shared in combinations(range(4), 2):
+            some = list(shared)
+            drift = corrections.correction(now[some], remembered[some], np.full(2, 4 / 2))
+            errors["by example"].append(remembered.sum(axis=0) + drift - now.sum(axis=0))
+            sizes = np.bincount(cut, minlength=2)
+            anchors = np.stack([one[some].sum(axis=0) for one in at])
+            drift = corrections.correction(
+                now[some].sum(axis=0)[None],
+                corrections.mean_at_anchors(anchors, sizes)[None],
+                np.array([corrections.pooled_weight(sizes, [2])]),
+            )
+            errors["pooled"].append(remembered.sum(axis=0) + drift - now.sum(axis=0))
+    for found in errors.values():
+        assert np.allclose(np.mean(found, axis=0), 0, rtol=0, atol=1e-12)
+    square = {name: (np.array(found) ** 2).sum(axis=1).mean() for name, found in errors.items()}
+    assert square["pooled"] < 0.5 * square["by example"]
+
+
+def test_with_one_chunk_and_all_holders_there_pooled_is_the_same():
+    rng = np.random.default_rng(3)
+    old, now = rng.normal(size=(2, M, P))
+    placement, away = placed([0, 2, 3], copies=2), OWNER == 0
+    v = corrections.estimate(old, now, np.ones(M, bool), away, corrections.weights(placement))
+    held = [placement.held_by(k)[placement.owner[placement.held_by(k)] == 0] for k in (1, 2)]
+    sizes, total = np.array([4]), old.sum(axis=0)
+    for mine in held:
+        total = total + corrections.correction(
+            now[mine].sum(axis=0)[None],
+            corrections.mean_at_anchors(old[mine].sum(axis=0)[None], sizes)[None],
+            np.array([corrections.pooled_weight(sizes, [len(some) for some in held])]),
+        )
+    assert np.allclose(v, total, rtol=0, atol=1e-12)
 
 
 def test_all_shared_and_all_new_is_exact_and_nothing_new_changes_nothing():

@@ -12,12 +12,23 @@ where an example that nobody has computed since its anchor counts R'_j = R_j. No
 which examples are shared the correction is unbiased if all R'_j are of now, and its squared error
 is sum_i n_i (n_i - a_i) / a_i s_i^2, a_i = |A_i| and s_i^2 the variance of the drifts of i's
 examples; without correction it is |sum_{i away} sum_j drift_j|^2.
+
+**Pooled**, as in a federation, a holder does not need to know which example is in which chunk, but
+how many examples each anchor x_c is of, n_ic, and it takes all that it holds of an owner together:
+
+    v = sum_i h_i + sum_{i away} (1/s_i) sum_{k there} sum_c n_ic (G_ik(now) - G_ik(x_c)),
+
+h_i = sum_j R_j, G_ik the sum of the gradients of the s_ik examples of i that k holds, s_i the sum
+of s_ik over the holders that are there. With one chunk and all holders there it is the formula
+above. With random chunks it is unbiased as well; and since what stands for a chunk is no longer how
+many of the shared examples happen to lie in it, its error is smaller (tests/test_corrections.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +38,8 @@ from fedcommons.checks import BoolArray, FloatArray, IntArray
 from fedcommons.errors import ArgumentError
 from fedcommons.placement import Placement
 from fedcommons.schedule import Ticks
+
+AnyFloats = npt.NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,7 +83,8 @@ def divided(
     cycle = own + cost * expected
     fits = np.maximum(1, np.minimum(fitting, np.maximum(cycle, 1)))
     chunks = np.clip(np.ceil(cycle / fits), 1, np.maximum(own, 1)).astype(np.int64)
-    return Division(chunks, np.ceil(expected / chunks).astype(np.int64))
+    received = [per_job(x, c) for x, c in zip(expected, chunks.tolist(), strict=True)]
+    return Division(chunks, np.array(received, np.int64))
 
 
 def weights(placement: Placement) -> FloatArray:
@@ -133,9 +147,32 @@ def estimate(
         owner_away: (M,) whether the owner of each example is away.
         weight: (M,) as `weights` gives them.
     """
-    corrected = is_newer & owner_away & (weight > 0)
-    drift = stand_ins[corrected] - anchored[corrected]
-    return np.asarray(anchored.sum(axis=0) + weight[corrected] @ drift)
+    found = is_newer & owner_away & (weight > 0)
+    return anchored.sum(axis=0) + correction(stand_ins[found], anchored[found], weight[found])
+
+
+def correction(stand_ins: AnyFloats, anchored: AnyFloats, weight: AnyFloats) -> AnyFloats:
+    """sum_s weight_s (R'_s - R_s), of (S, P) each: (P,).
+
+    A row is an example, whose weight is n_i / |A_i|; or all that a holder has of an owner, with the
+    sum of their gradients now, `mean_at_anchors` and `pooled_weight`.
+    """
+    return np.asarray(weight @ (stand_ins - anchored))
+
+
+def mean_at_anchors(gradients: AnyFloats, sizes: AnyFloats) -> AnyFloats:
+    """sum_c n_ic G_ik(x_c) / sum_c n_ic, of (C, P) and (C,): (P,)."""
+    return np.asarray(sizes @ gradients / sizes.sum())
+
+
+def pooled_weight(sizes: npt.ArrayLike, held: npt.ArrayLike) -> float:
+    """sum_c n_ic / s_i, from (C,) and s_ik of the holders that are there."""
+    return float(np.sum(sizes) / np.sum(held))
+
+
+def per_job(received: float, n_chunks: int) -> int:
+    """How many received examples a job computes beside a chunk, of so many in a cycle of chunks."""
+    return int(np.ceil(received / n_chunks))
 
 
 def kept_vectors(n_chunks: Sequence[int] | IntArray, n_shared: int) -> int:
@@ -149,9 +186,13 @@ def kept_vectors(n_chunks: Sequence[int] | IntArray, n_shared: int) -> int:
 __all__ = [
     "Division",
     "Refresh",
+    "correction",
     "divided",
     "estimate",
     "kept_vectors",
+    "mean_at_anchors",
+    "per_job",
+    "pooled_weight",
     "refreshes",
     "weights",
 ]

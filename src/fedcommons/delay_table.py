@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -158,19 +157,19 @@ def read_recording(path: str | os.PathLike[str]) -> dict[str, FloatArray]:
     path = checks.path("delays", path)
     table = read_parquet(path, DataError)
     missing = [name for name in RECORDED if name not in table.column_names]
-    if missing and set(OF_A_FEDERATION) <= set(table.column_names):
-        table, missing = _of_a_federation(path, table), []
-    if missing:
-        raise DataError(
-            f"{path} must have the columns {', '.join(RECORDED)}, got none called {missing[0]!r}"
-        )
-    sites = table.column("site").to_numpy(zero_copy_only=False).astype(str)
     try:
-        asked, took = (
-            checks.finite(name, table.column(name).to_numpy(zero_copy_only=False))
-            for name in RECORDED[1:]
-        )
-    except ArgumentError as error:
+        if missing and set(OF_A_FEDERATION) <= set(table.column_names):
+            columns = _of_a_federation(table.to_pylist())
+        elif missing:
+            raise DataError(
+                f"{path} must have the columns {', '.join(RECORDED)}, got none called "
+                f"{missing[0]!r}"
+            )
+        else:
+            columns = [table.column(name).to_numpy(zero_copy_only=False) for name in RECORDED]
+        sites = np.asarray(columns[0]).astype(str)
+        asked, took = map(checks.finite, RECORDED[1:], columns[1:])
+    except (ArgumentError, TypeError, ValueError) as error:
         raise DataError(f"{path}: {error}") from None
     found = {}
     for site in dict.fromkeys(sites.tolist()):
@@ -187,20 +186,14 @@ def read_recording(path: str | os.PathLike[str]) -> dict[str, FloatArray]:
     return found
 
 
-def _of_a_federation(path: Path, table: Any) -> Any:
-    """Its answers as a recording: a site was asked in a round instead of at a time."""
-    import pyarrow  # slow to import
-
-    rows = [row for row in table.to_pylist() if row["seconds"] is not None]
-    try:
-        columns = (
-            [row["site"] for row in rows],
-            [float(row.get("asked_in") or row["round"]) for row in rows],
-            [max(float(row["seconds"]), ROUNDED / 2) for row in rows],
-        )
-        return pyarrow.table(dict(zip(RECORDED, columns, strict=True)))
-    except (TypeError, ValueError, pyarrow.ArrowException) as error:
-        raise DataError(f"{path} must be a federation's answers: {error}") from None
+def _of_a_federation(rows: list[dict[str, Any]]) -> list[list[Any]]:
+    """Its answers as the columns of a recording: asked in a round instead of at a time."""
+    came = [row for row in rows if row["seconds"] is not None]
+    return [
+        [row["site"] for row in came],
+        [float(row.get("asked_in") or row["round"]) for row in came],
+        [max(float(row["seconds"]), ROUNDED / 2) for row in came],
+    ]
 
 
 def published(n_clients: int) -> DelayTable:

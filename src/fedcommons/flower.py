@@ -202,6 +202,7 @@ def settings_from(run_config: Mapping[str, Any]) -> dict[str, Any]:
         "fraction-train",
         "min-train-nodes",
         "work",
+        "correct",
     )
     found = {name.replace("-", "_"): run_config[name] for name in names if name in run_config}
     p = checks.real("straggler-prob", run_config.get("straggler-prob", -1), low=-math.inf)

@@ -1,5 +1,7 @@
 """Data as other libraries have them."""
 
+from datetime import date
+
 import numpy as np
 import pytest
 
@@ -35,6 +37,42 @@ def test_a_table_of_hugging_face(hf, table):
     assert (found.columns, found.encodings["label"]["values"]) == (("a", "b"), ["x", "y", "z"])
     with pytest.raises(DataError, match="must have the column 'c', got"):
         datasets.from_huggingface(table, inputs=["c"])
+
+
+def test_words_and_gaps_of_hugging_face_are_read_as_those_of_a_table(hf, tmp_path):
+    content = {
+        "age": [None if k == 3 else 40.0 + k for k in range(N)],
+        "sex": [["f", "m"][k % 2] for k in range(N)],
+        "stage": [k % 3 for k in range(N)],
+        "said": [["sick", "well"][k % 2] for k in range(N)],
+        "site": SITE,
+    }
+    made = hf.Dataset.from_dict(content).cast_column(
+        "stage", hf.ClassLabel(names=["I", "II", "III"])
+    )
+    how = dict(label="said", missing="mean", test_part=0.25)
+    found = datasets.from_huggingface(made, site="site", **how)
+    made.to_pandas().replace({"stage": dict(enumerate(["I", "II", "III"]))}).to_csv(
+        tmp_path / "x.csv", index=False
+    )
+    same = datasets.load(tmp_path / "x.csv", site_column="site", **how)
+    for array in ("x_train", "y_train", "x_test", "y_test", "site_train", "site_test"):
+        assert np.array_equal(getattr(found, array), getattr(same, array)), array
+    assert (found.columns, found.encodings) == (same.columns, same.encodings)
+    assert found.columns == ("age", "sex=f", "sex=m", "stage=I", "stage=II", "stage=III")
+    parts = [made.filter(lambda row, s=s: row["site"] == s) for s in ("s2", "s0", "s1", "s3")]
+    of_parts = datasets.from_partitions(
+        parts, made, label="said", inputs=["age", "sex"], missing="mean", names=["c", "a", "b", "d"]
+    )
+    assert of_parts.sites == ("c", "a", "b", "d")
+    assert of_parts.site_train.tolist() == [k for k in range(4) for _ in range(6)]
+    assert (len(of_parts.y_test), of_parts.site_test) == (N, None)
+    with pytest.raises(DataError, match=r"huggingface: column 'age' must have no missing values"):
+        datasets.from_huggingface(made, label="said")
+    with pytest.raises(DataError, match=r"'day' must hold numbers or words, got date"):
+        datasets.from_huggingface(made.add_column("day", [date(2020, 1, 1)] * N), label="said")
+    with pytest.raises(ArgumentError, match="site_column must be left out here, got 'site'"):
+        datasets.from_huggingface(made, label="said", site_column="site")
 
 
 def test_images_of_hugging_face(hf):
@@ -93,6 +131,8 @@ def test_torch():
     found = datasets.from_torch(made, torch.utils.data.Subset(made, [3, 1]))
     assert np.array_equal(found.x_train, x.numpy())
     assert found.y_test.tolist() == [0, 1]
+    mappings = [{"img": image, "label": label} for image, label in made]
+    assert np.array_equal(datasets.from_torch(mappings).x_train, found.x_train)
     with pytest.raises(DataError, match="must have a length and items"):
         datasets.from_torch([1, 2])
 

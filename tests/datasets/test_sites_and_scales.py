@@ -50,6 +50,31 @@ def test_arrays_in_one_piece_are_split(tmp_path):
     assert {(*row, label) for row, label in both} == pairs
 
 
+def test_labels_of_arrays_that_are_words_are_numbered_and_kept(tmp_path):
+    words = np.array(["well", "sick"] * 10)
+    np.savez(tmp_path / "x.npz", x=np.ones((20, 1)), y=words)
+    found = datasets.load(tmp_path / "x.npz", test_part=0.2)
+    assert np.bincount(found.y_train).tolist() == [8, 8]  # the test part is spread over labels
+    assert found.encodings["label"] == {"column": "y", "values": ["sick", "well"]}
+    split = dict(x_train=np.ones((2, 1)), y_train=words[:2], x_test=np.ones((1, 1)))
+    np.savez(tmp_path / "y.npz", **split, y_test=words[:1])
+    found = datasets.load(tmp_path / "y.npz")
+    assert (found.y_train.tolist(), found.y_test.tolist()) == ([1, 0], [1])
+    np.savez(tmp_path / "z.npz", **split, y_test=np.array(["odd"]))
+    with pytest.raises(DataError, match="training examples have, too, got 'odd' in example 0"):
+        datasets.load(tmp_path / "z.npz")
+    np.savez(tmp_path / "z.npz", **split, y_test=np.array([1]))
+    with pytest.raises(DataError, match=r"names of classes in all of y.* got dtype int64"):
+        datasets.load(tmp_path / "z.npz")
+
+
+def test_a_gap_in_arrays_is_named_by_its_place_in_the_file(tmp_path):
+    y = np.where(np.arange(40) == 31, np.nan, 1.0)
+    np.savez(tmp_path / "x.npz", x=np.ones((40, 1)), y=y)
+    with pytest.raises(DataError, match="y must be finite, got a missing value in example 31"):
+        datasets.load(tmp_path / "x.npz", test_part=0.5)
+
+
 @pytest.mark.parametrize(
     ("changes", "rules", "message"),
     [

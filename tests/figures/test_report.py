@@ -184,3 +184,14 @@ def test_the_sentence_of_a_page_names_all_lines_that_are_best_everywhere():
     assert headline(study, None, alone)[0] == (
         "a is best, with test accuracy 0.500 ± 0.100: 0.000 ± 0.100 better than b, the next."
     )
+
+
+def test_a_study_in_the_folder_inside_is_reported_along_with_it(copy):
+    assert "clock" not in write_report(copy)
+    shutil.copytree(copy.path, copy.beside)
+    record(Folder(copy.beside), lambda content: content.update(complete=False))
+    assert "clock" not in write_report(copy)  # it is still running
+    record(Folder(copy.beside), lambda content: content.update(complete=True))
+    assert write_report(copy)["clock"]["runs"] == 3
+    assert 'href="clock/report.html"' in (copy.path / "report.html").read_text()
+    assert "clock/report.html" not in (copy.beside / "report.html").read_text()

@@ -88,5 +88,10 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     assert {name.split("/")[0].split("-")[0] for name in names} == {"fedcommons"}
-    for needed in ("py.typed", "datasets/data/mnist.npz", "simulate/paper.toml"):
+    for needed in (
+        "py.typed",
+        "datasets/data/mnist.npz",
+        "simulate/paper.toml",
+        "simulate/paper_clock.toml",
+    ):
         assert f"fedcommons/{needed}" in names

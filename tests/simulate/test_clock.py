@@ -12,7 +12,7 @@ from fedcommons.cli import terminal
 from fedcommons.errors import ArgumentError, StudyError
 from fedcommons.figures.report import write_report
 from fedcommons.metrics import METRICS
-from fedcommons.simulate import batched, estimate, feasible, runner, timelines
+from fedcommons.simulate import batched, estimate, feasible, runner, timelines, timing
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.folder import Folder
 from fedcommons.simulate.timing import Timing
@@ -108,6 +108,20 @@ SMALL = {
          "deadline": 1.0, "work": "fits"},
     ],
 }  # fmt: skip
+
+
+def test_a_line_may_be_without_the_absences_of_the_clock():
+    """Its ticks are those of a clock under which nobody is away; the others' are not."""
+    held, classes = np.full(4, 5), np.zeros(4, int)
+    line = curve(policy="deadline", deadline=1.0, away=False)
+    away = replace(TIMING, away=timing.Away(0.5, 3.0))
+
+    def ends(line, clock):
+        of = timelines.of_clock(line, clock, held, classes, 20.0, seed=3, run=0)
+        return of.ticks.ends
+
+    assert np.array_equal(ends(line, away), ends(replace(line, away=True), TIMING))
+    assert not np.array_equal(ends(line, away), ends(replace(line, away=True), away))
 
 
 def test_a_study_with_a_clock_has_its_results_on_seconds(tmp_path, capsys):

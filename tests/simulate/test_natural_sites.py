@@ -14,6 +14,7 @@ from fedcommons.simulate import (
     definition,
     draws,
     example_space,
+    feasible,
     plain_engine,
     runner,
     studies,
@@ -162,6 +163,14 @@ def test_a_table_is_read_as_the_study_file_says(patients):
     assert len(data.y_test) == 13  # a quarter of 30 and of 20, rounded
     assert data.columns == ("age", "pressure=high", "pressure=low")
     assert definition.from_dict(json.loads(json.dumps(study.as_dict()))) == study
+
+
+def test_a_natural_partition_without_sites_says_what_to_do_whatever_else_the_study_asks(patients):
+    text = TABLE.replace('site_column = "clinic"\n', "") + "c = 0.2\nd = 2\n"
+    (patients / "s.toml").write_text(text)
+    study = studies.load(patients / "s.toml")
+    with pytest.raises(StudyError, match=r"name the site of each example.* give site_column"):
+        feasible.check_fits(study, runner.study_data(study))
 
 
 def test_every_rule_of_reading_is_part_of_the_digest(patients):

@@ -14,7 +14,7 @@ from fedcommons import provenance
 from fedcommons.cli import screen, terminal
 from fedcommons.cli.options import AsJson, Workers
 from fedcommons.errors import StudyError
-from fedcommons.simulate import data_record, feasible, runner, studies, tables
+from fedcommons.simulate import data_record, feasible, runner, running, studies, tables
 from fedcommons.simulate.definition import Study
 from fedcommons.simulate.folder import Folder, default_path
 
@@ -44,7 +44,9 @@ def reproduce(
     """Reproduce the paper on MNIST: figures, claims and a report, in a results folder.
 
     What is interrupted goes on where it was when the same command is given again; more runs are
-    added to those that are there. The default takes about two minutes on two cores.
+    added to those that are there. The default takes about two minutes on two cores. Along with the
+    whole study goes one by the clock, in the folder clock inside: as many runs, but at most its own
+    number.
 
     Example: fedcommons reproduce --runs 1000 --figure figure1 --figure figure2 --out results/full
     """
@@ -62,7 +64,18 @@ def reproduce(
     if curves:
         chosen = chosen.only_lines(curves)
     folder = Folder(default_path(chosen.name) if out is None else out)
-    run_and_report(chosen, folder, workers=workers, as_json=as_json)
+    whole = study is None and not figure and not curves and rounds is None
+    beside = _by_the_clock(runs, seed) if whole else None
+    run_and_report(chosen, folder, workers=workers, as_json=as_json, beside=beside)
+
+
+def _by_the_clock(runs: int | None, seed: int | None) -> Study:
+    found = studies.paper_by_the_clock()
+    return replace(
+        found,
+        runs=found.runs if runs is None else min(runs, found.runs),
+        seed=found.seed if seed is None else seed,
+    )
 
 
 def run_and_report(
@@ -74,10 +87,12 @@ def run_and_report(
     cluster: str | None = None,
     about: Mapping[str, Any] | None = None,
     show_lines: bool = False,
+    beside: Study | None = None,
 ) -> None:
     """Run what is missing, then make the tables, claims, figures and page.
 
-    `about` goes into run.json as well; `show_lines` prints what every line reached.
+    `about` goes into run.json as well; `show_lines` prints what every line reached; `beside` is a
+    study that is run along with it, in a folder inside.
     """
     from fedcommons.figures.report import write_report  # matplotlib is slow to import
 
@@ -86,13 +101,18 @@ def run_and_report(
     feasible.check_fits(study, dataset)
     start = time.perf_counter()
     with folder.opened(study), terminal.resumable(folder.path):
-        found = {**data_record.about(dataset), **(about or {})}
-        folder.begin(study, {**provenance.about(provenance.command_line()), **found})
+        origin = provenance.about(provenance.command_line())
+        folder.begin(study, {**origin, **data_record.about(dataset), **(about or {})})
         with terminal.progress(f"{len(study.curves)} curves x {study.rounds} rounds, runs") as bar:
             fresh = runner.run_study(
                 study, folder, workers=workers, cluster=cluster, on_progress=bar
             )
         tables.build(study, folder, dataset)
+        if beside is not None:
+            with terminal.progress(f"{len(beside.curves)} curves by the clock, runs") as bar:
+                running.complete(
+                    beside, Folder(folder.beside), origin, workers=workers, on_progress=bar
+                )
         seconds = time.perf_counter() - start
         folder.finish(study, seconds=round(seconds, 1), fresh_runs=fresh)
         reported = write_report(folder)

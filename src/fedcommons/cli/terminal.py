@@ -92,9 +92,18 @@ def print_report(
     for sentence in reported.get("summary", {}).get("sentences", ()):
         screen.say(sentence)
     say_diverged(reported["lines"])
+    if clock := reported.get("clock"):
+        screen.say("By the clock:")
+        print_claims(clock) if every_claim else print_verdicts(clock, last="")
+        say_diverged(clock["lines"])
 
 
-def print_verdicts(reported: Mapping[str, Any]) -> None:
+EVERY_CLAIM = (
+    "Every claim with its evidence is in the page, and in fedcommons report FOLDER --claims."
+)
+
+
+def print_verdicts(reported: Mapping[str, Any], *, last: str = EVERY_CLAIM) -> None:
     """The result in a sentence, the verdicts counted, and the claims that do not hold."""
     width = max(40, min(Console().width, 100))
 
@@ -114,7 +123,8 @@ def print_verdicts(reported: Mapping[str, Any]) -> None:
         say(f"  - {claim['claim']}", "    ")
     if len(failed) > MOST_FAILED:
         screen.say(f"  and {len(failed) - MOST_FAILED} more")
-    say("Every claim with its evidence is in the page, and in fedcommons report FOLDER --claims.")
+    if last:
+        say(last)
 
 
 def print_lines(lines: Sequence[Mapping[str, Any]], main: Metric) -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fedcommons import checks
 from fedcommons.checks import IntArray
-from fedcommons.datasets import sites, splits
+from fedcommons.datasets import class_names, sites, splits
 from fedcommons.datasets.dataset import Dataset
 from fedcommons.datasets.reading import Reading
 from fedcommons.errors import ArgumentError, DataError
@@ -47,7 +49,35 @@ def load(name: str, path: Path, reading: Reading, *, seed: int) -> Dataset:
         if "site_test" not in found:
             del there["site_test"]
     arrays: dict[str, Any] = {array: found[array] for array in SPLIT}
-    return Dataset(name, **arrays, **there, **_about(path, found))
+    about = _about(path, found)
+    if arrays["y_train"].dtype.kind == "U":
+        arrays["y_train"], arrays["y_test"] = _named(
+            path, arrays["y_train"], arrays["y_test"], about
+        )
+    return Dataset(name, **arrays, **there, **about)
+
+
+def _named(
+    path: Path, train: npt.NDArray[Any], test: npt.NDArray[Any], about: dict[str, Any]
+) -> tuple[IntArray, IntArray]:
+    """Labels that are words as numbers; what they mean is kept."""
+    for part in (train, test):
+        if part.ndim != 1 or part.dtype.kind != "U":
+            raise DataError(
+                f"{path}: labels must be names of classes in all of y, (examples,), or nowhere, "
+                f"got dtype {part.dtype} of shape {part.shape}"
+            )
+
+    def refused(row: int, value: str) -> DataError:
+        return DataError(
+            f"{path}: test examples must have labels that training examples have, too, got "
+            f"{value!r} in example {row} of the test split"
+        )
+
+    values, y_train, y_test = class_names.numbered(train, test, refused)
+    of_label = {"label": {"column": "y", "values": values}}
+    about["encodings"] = {**about.get("encodings", {}), **of_label}
+    return y_train, y_test
 
 
 def _about(path: Path, found: Arrays) -> dict[str, Any]:
@@ -69,6 +99,7 @@ def _in_one_piece(name: str, path: Path, found: Arrays, reading: Reading, seed: 
     if x.ndim < 1 or len(x) != n or not n:
         raise DataError(f"{path}: x and y must have the same length, at least one, got {x.shape} "
                         f"and {y.shape}")  # fmt: skip
+    _refuse_gaps(path, x=x, y=y)  # by their numbers in the file, not in a split
     site: IntArray = np.zeros(n, np.int64)
     there: dict[str, Any] = {}
     if "site" in found:
@@ -78,7 +109,7 @@ def _in_one_piece(name: str, path: Path, found: Arrays, reading: Reading, seed: 
     test = np.zeros(n, np.bool_)
     if reading.test_part is not None:
         strata = np.zeros(n, np.int64)
-        if y.ndim == 1 and y.dtype.kind in "iub":
+        if y.ndim == 1 and y.dtype.kind in "iubU":
             strata = np.unique(y, return_inverse=True)[1].astype(np.int64)
         test = splits.drawn(reading.test_part, site, strata, seed=seed)
         if not test.any():
@@ -93,7 +124,31 @@ def _in_one_piece(name: str, path: Path, found: Arrays, reading: Reading, seed: 
                 f"{groups.shape}"
             )
         there["strata_train"] = groups[~test]
-    return Dataset(name, x[~test], y[~test], x[test], y[test], **there, **_about(path, found))
+    about, (y_train, y_test) = _about(path, found), (y[~test], y[test])
+    if y.dtype.kind == "U":
+        y_train, y_test = _named(path, y_train, y_test, about)
+    return Dataset(name, x[~test], y_train, x[test], y_test, **there, **about)
+
+
+def _refuse_gaps(path: Path, **arrays: npt.NDArray[Any]) -> None:
+    for name, array in arrays.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            finite = np.isfinite(array.reshape(len(array), -1)).all(axis=1)
+            raise DataError(
+                f"{path}: {name} must be finite, got a missing value in example {finite.argmin()}"
+            )
+
+
+def stacked(values: Sequence[Any], where: str) -> npt.NDArray[Any]:
+    """Arrays of one shape as one: images, vectors or numbers, in the dataset's order."""
+    arrays = [np.asarray(value) for value in values]
+    shapes = {array.shape for array in arrays}
+    if len(shapes) > 1:
+        raise DataError(f"{where} must be of one shape, got {sorted(shapes)[:3]}")
+    try:
+        return np.stack(arrays) if arrays else np.empty(0)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{where} must be of one kind: {error}") from None
 
 
 def save(dataset: Dataset, path: str | os.PathLike[str]) -> None:

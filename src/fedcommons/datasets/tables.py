@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedcommons.checks import BoolArray, IntArray
-from fedcommons.datasets import csv_file, parquet_table, sites, splits
+from fedcommons.datasets import class_names, csv_file, parquet_table, sites, splits
 from fedcommons.datasets.dataset import Dataset
 from fedcommons.datasets.reading import Reading
 from fedcommons.datasets.table import SHOWN, Column, Table, as_text, is_text
@@ -23,17 +23,33 @@ SPLITS = ("train", "test")
 def load(
     name: str, path: Path, test: Path | None, reading: Reading, *, seed: int, numbers: bool = False
 ) -> Dataset:
+    """The dataset of a table's file, or of two files."""
+    second = None if test is None else _read(test, reading)
+    return dataset(name, _read(path, reading), second, reading, seed=seed, numbers=numbers)
+
+
+def dataset(
+    name: str,
+    table: Table,
+    test: Table | None,
+    reading: Reading,
+    *,
+    seed: int,
+    numbers: bool = False,
+) -> Dataset:
     """The dataset of a table, or of two; with `numbers`, labels are numbers and no classes."""
-    table = _read(path, reading)
+    for one in (table, test):
+        if one is not None:
+            _check_columns(one, reading)
     if not _features(table, reading):
-        raise DataError(f"{path} must have feature columns (any), got {list(table.columns)}")
+        raise DataError(f"{table.path} must have feature columns (any), got {list(table.columns)}")
     n_rows = len(table)
     if test is None:
         return _dataset(name, _split(table, reading, seed), reading, n_rows, numbers=numbers)
     if reading.split_column or reading.test_part is not None:
         rule = "split_column" if reading.split_column else "test_part"
-        raise ArgumentError(f"{rule} must go with one file, got a file of test examples, too")
-    second = _alike(table, _read(test, reading))
+        raise ArgumentError(f"{rule} must go with one table, got one of test examples, too")
+    second = _alike(table, test)
     parts = (_whole_rows(table, reading), _whole_rows(second, reading))
     return _dataset(name, parts, reading, n_rows + len(second), numbers=numbers)
 
@@ -52,13 +68,16 @@ def _read(path: Path, reading: Reading) -> Table:
             if rule in reading.given():
                 raise ArgumentError(f"{rule} must go with a .csv file, got {path}")
         table = parquet_table.read_table(path, leave_out=reading.leave_out)
+    return table
+
+
+def _check_columns(table: Table, reading: Reading) -> None:
     table.check_has(reading.labels, "label column")
     table.check_has(filter(None, [reading.site_column]), "site_column")
     table.check_has(filter(None, [reading.split_column]), "split_column")
     table.check_has(filter(None, [reading.strata_column]), "strata_column")
     table.check_has(reading.categories, "column of categories")
     table.check_has(reading.leave_out, "column to leave out")
-    return table
 
 
 def _features(table: Table, reading: Reading) -> list[str]:
@@ -220,20 +239,17 @@ def _labels(
     if not is_text(train):
         known = np.unique(train)
         for row in np.flatnonzero(~np.isin(test, known))[:1] if train.dtype.kind in "iub" else ():
-            _refuse_label(parts[1], int(row), name, test[row])
+            raise _refused_label(parts[1], int(row), name, test[row])
         return train, test
-    values = sorted(set(train))
-    numbers = {value: k for k, value in enumerate(values)}
-    for row, value in enumerate(test):
-        if value not in numbers:
-            _refuse_label(parts[1], row, name, value)
+    values, y_train, y_test = class_names.numbered(
+        train, test, lambda row, value: _refused_label(parts[1], row, name, value)
+    )
     encodings["label"] = {"column": name, "values": values}
-    coded = (np.array([numbers[value] for value in column], np.int64) for column in (train, test))
-    return next(coded), next(coded)
+    return y_train, y_test
 
 
-def _refuse_label(table: Table, row: int, name: str, value: object) -> None:
-    raise DataError(
+def _refused_label(table: Table, row: int, name: str, value: object) -> DataError:
+    return DataError(
         f"{table.where(row)}: column {name!r} must have labels that training rows have, too, got "
         f"{str(value)!r}"
     )

@@ -44,6 +44,8 @@ def headline(study: Study, table: pyarrow.Table, summary: Summary | None) -> tup
     if summary is None or not summary.settings:
         return "", first
     lead = next(f for f in study.figures if f.name == summary.settings[0].figure)
+    if study.target is not None and summary.sentences:
+        return summary.sentences[0], lead  # on seconds to the target
     return _of_summary(summary, study.measured[0]), lead
 
 

@@ -23,13 +23,14 @@ from fedcommons.figures.captions import OF_METRICS
 from fedcommons.figures.claims_section import claims_section, count, tally
 from fedcommons.figures.headline import headline
 from fedcommons.figures.markup import Markup, joined, markup, packaged, text
-from fedcommons.figures.site_table import site_table
+from fedcommons.figures.site_table import site_tables
 from fedcommons.figures.summary_section import summary_section
 from fedcommons.figures.time_table import time_table
 from fedcommons.metrics import Metric
 from fedcommons.simulate.curve_fields import setting_words
-from fedcommons.simulate.definition import Figure, Study
+from fedcommons.simulate.definition import PAPER, PAPER_CLOCK, Figure, Study
 from fedcommons.simulate.summary import Summary
+from fedcommons.simulate.tables import worst_site
 
 SCRIPTS = ("page_charts.js", "page_figures.js", "page.js")
 COLUMNS = {  # what each kind of figure draws beside metrics
@@ -46,6 +47,14 @@ COLUMNS = {  # what each kind of figure draws beside metrics
     ),
     "grid": (),
 }
+TITLES = {
+    PAPER: "The paper, reproduced and taken further",
+    PAPER_CLOCK: "By the clock: seconds to an accuracy",
+}
+BESIDE = (
+    '<p class="beside"><a href="clock/report.html">By the clock</a>, in seconds instead of rounds: '
+    "$found Of $n about that, $hold.</p>"
+)
 PAPERS_CURVES = Markup(
     "<p>Which curves are drawn is this project’s choice: the legends of the paper’s figures are "
     "not in its source text. The study file sets them.</p>"
@@ -61,6 +70,7 @@ def render_page(
     summary: Summary | None = None,
     sites: pyarrow.Table | None = None,
     times: pyarrow.Table | None = None,
+    beside: Mapping[str, Any] | None = None,
 ) -> Markup:
     """The page of a results folder.
 
@@ -73,13 +83,14 @@ def render_page(
         summary: what a study found that is not the paper's.
         sites: sites.parquet, where sites are known.
         times: times.parquet, where a clock has a target.
+        beside: what is reported of the study by the clock in the folder inside, if there is one.
     """
 
     def under(figure: Figure) -> Markup:
         """The tables under a figure."""
         found = []
         if sites is not None:
-            found.append(site_table(figure, sites, study.measured[0]))
+            found.append(site_tables(figure, sites, study.measured))
         if times is not None:
             found.append(time_table(figure, captions.labels(figure), times))
         return joined(found)
@@ -93,7 +104,7 @@ def render_page(
         )
     return markup(
         packaged("page_template.html"),
-        title="The paper, reproduced and taken further" if study.is_papers else study.name,
+        title=TITLES.get(study.name, study.name),
         css=style.page_css(),
         script=joined((packaged(name) for name in SCRIPTS), "\n"),
         data=json_for_script(
@@ -102,6 +113,7 @@ def render_page(
         header=_header(study),
         found=markup('<p class="found">$words</p>', words=sentence) if sentence else "",
         tally=tally(claims),
+        beside=_beside(beside) if beside else "",
         idea=packaged("page_idea.html") if study.is_papers else "",
         lead=joined(lead, "\n"),
         summary=summary_section(summary, study.measured[0]) if summary else "",
@@ -122,10 +134,20 @@ def json_for_script(content: Any) -> Markup:
     return Markup(found)
 
 
+def _beside(reported: Mapping[str, Any]) -> Markup:
+    """Where the study by the clock is, and what it found."""
+    verdicts = [claim["verdict"] for claim in reported["claims"]]
+    n, holding = len(verdicts), verdicts.count("holds")
+    words = f"{holding} hold{'s' if holding == 1 else ''}"
+    return markup(BESIDE, found=reported["found"], n=count(n, "claim"), hold=words)
+
+
 def _figure_data(figure: Figure, table: pyarrow.Table, metrics: Sequence[Metric]) -> dict[str, Any]:
     """What page_figures.js draws of a figure; a value that is not there is null."""
     metrics = metrics if figure.kind in OF_METRICS else ()
-    columns = (*(metric.name for metric in metrics), *COLUMNS[figure.kind])
+    names = [metric.name for metric in metrics]
+    at_worst = [name for n in names if f"{(name := worst_site(n))}_mean" in table.column_names]
+    columns = (*names, *at_worst, *COLUMNS[figure.kind])
     lines = []
     for line in series.read(figure, table):
         curve = line.curve
@@ -155,6 +177,7 @@ def _figure_data(figure: Figure, table: pyarrow.Table, metrics: Sequence[Metric]
             {"name": metric.name, "title": metric.heading, "higher": metric.higher_is_better}
             for metric in metrics
         ],
+        "sites": bool(at_worst),
         "lines": lines,
     }
 

@@ -23,9 +23,11 @@ def write_report(folder: Folder) -> dict[str, Any]:
     """Check the claims, draw the figures and write the page.
 
     What claims.json holds, under "summary" what a study found that is not the paper's, and under
-    "lines" what every line reached in the last round by the main metric, named under "metric".
+    "lines" what every line reached in the last round by the main metric, named under "metric"; and
+    the same under "clock" for the study that was run along with the paper's, if one was.
     """
     record = folder.record()
+    beside = _beside(folder)
     study, table, runs = tables.read(folder)
     checked = {
         "runs": study.runs,
@@ -36,7 +38,7 @@ def write_report(folder: Folder) -> dict[str, Any]:
     files = draw_all(study, table, folder.figures)
     sites = tables.read_sites(folder, study)
     seconds = times.read(folder, study)
-    page = render_page(study, table, checked, record, files, found, sites, seconds)
+    page = render_page(study, table, checked, record, files, found, sites, seconds, beside)
     folder.write_text("report.html", page)
     summary = {"summary": found.as_dict()} if found else {}
     return {
@@ -45,7 +47,16 @@ def write_report(folder: Folder) -> dict[str, Any]:
         **summary,
         "metric": study.measured[0].name,
         "lines": _reached(study, folder, seconds),
+        **({"clock": beside} if beside else {}),
     }
+
+
+def _beside(folder: Folder) -> dict[str, Any] | None:
+    """What is reported of the study that was run along with this one, if it came to its end."""
+    inside = Folder(folder.beside)
+    if not (inside.path / "run.json").exists() or not inside.record().get("complete"):
+        return None
+    return write_report(inside)
 
 
 def _reached(study: Study, folder: Folder, seconds: pyarrow.Table | None) -> list[dict[str, Any]]:

@@ -100,6 +100,17 @@ CLOCK: dict[str, Setting] = {
             else ""
         ),
     ),
+    # Whether clients are away when the clock says so; otherwise they never are.
+    "away": Setting(
+        "away",
+        checks.boolean,
+        clocked,
+        "a clock",
+        rank=16,
+        label=lambda curve: "" if curve.away else "nobody away",
+        tells=lambda curve: "with absences" if curve.away else "nobody away",
+        caption=lambda curve: "" if curve.away else "nobody is ever away",
+    ),
     # Whether the server knows how often each client is late, and does not estimate it.
     "prob_from_law": Setting(
         "p_law",

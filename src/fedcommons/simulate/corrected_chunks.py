@@ -170,8 +170,8 @@ class CorrectedChunks:
         if len(new):
             self.anchored[new] = self._each(new, self.anchors[self.of.chunk[new]])
         self.known[mine] = True  # R_j = 0 of a chunk that was never computed
-        drift = self.stand_ins[mine] - self.anchored[mine]
-        self.total[i] = self.of.weight[mine].astype(np.float32) @ drift
+        weight = self.of.weight[mine].astype(np.float32)
+        self.total[i] = corrections.correction(self.stand_ins[mine], self.anchored[mine], weight)
         self.stale[i] = False
 
 

@@ -63,6 +63,7 @@ class Curve:
     work: str = FIELDS["work"].field("full")
     prob_from_law: bool = FIELDS["prob_from_law"].field(False)
     corrected: bool = FIELDS["corrected"].field(False)
+    away: bool = FIELDS["away"].field(True)
 
     step_control: bool = FIELDS["step_control"].field(False)
     ask: float | None = FIELDS["ask"].field(None)

@@ -24,6 +24,7 @@ from fedcommons.simulate.timing import Timing
 from fedcommons.tasks.cross_entropy import CrossEntropy
 from fedcommons.tasks.losses import loss_class
 
+PAPER, PAPER_CLOCK = "paper", "paper-clock"  # the studies of `fedcommons reproduce`
 ENGINES = ("example-space", "batched", "plain")
 POOLS = ("all", "tuning", "tuned")
 KINDS = ("curves", "scalar-products", "grid", "heterogeneity", "second-moment")
@@ -235,7 +236,7 @@ class Study:
     @property
     def is_papers(self) -> bool:
         """Whether it is the paper's study, on which the paper's claims are judged."""
-        return self.name == "paper"
+        return self.name == PAPER
 
     @cached_property
     def batched_curves(self) -> tuple[Curve, ...]:

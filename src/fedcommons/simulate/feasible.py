@@ -74,8 +74,8 @@ def _check_sites(study: Study, dataset: Dataset) -> None:
     if not dataset.sites:
         raise StudyError(
             f"partition site must come with data that name the site of each example, got dataset "
-            f"{study.dataset} without; give site_column in [data], or the arrays site_train and "
-            "site_test in an .npz file"
+            f"{study.dataset} without; give site_column in [data], or in an .npz file the array "
+            "site, beside a split site_train and site_test"
         )
     if len(dataset.sites) != study.clients:
         raise StudyError(
@@ -145,7 +145,7 @@ def _check_clients_can_answer(study: Study, clock: Timing, dataset: Dataset) -> 
         if said := timelines.too_short(curve, law, held, per_example, clock.seconds):
             _warn_once(f"{curve.policy}, {curve.estimator}, work {curve.work}: {said}")
         absences = None
-        if curve.corrected:
+        if curve.corrected and curve.away:
             classes = main_class(shared, data.groups)
             absences = clock.absences(study.clients, classes, seed=study.seed, run=0, sites=sites)
         vectors = timelines.kept_vectors(curve, law, shared.placement, absences, per_example)

@@ -7,6 +7,7 @@ runs.parquet     one row per run and curve: the summaries behind the claims
 sites.parquet    one row per curve, site, round and metric, where sites are known
 times.parquet    one row per figure and line: seconds to the target, where a clock has one
 claims.json, figures/, report.html
+clock/           of the paper's study: the one that is run by the clock along with it
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class Folder:
         self.path = Path(path)
         self.runs = self.path / "runs"
         self.figures = self.path / "figures"
+        self.beside = self.path / "clock"
 
     @contextlib.contextmanager
     def opened(self, study: Study) -> Iterator[None]:

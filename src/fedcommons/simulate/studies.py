@@ -109,7 +109,16 @@ def _with_traces(study: Study, beside: Path) -> Study:
 
 def paper() -> Study:
     """The study of the paper, as it comes with the package."""
-    with resources.as_file(resources.files("fedcommons.simulate") / "paper.toml") as path:
+    return _packaged("paper.toml")
+
+
+def paper_by_the_clock() -> Study:
+    """What goes with it: seconds instead of rounds."""
+    return _packaged("paper_clock.toml")
+
+
+def _packaged(name: str) -> Study:
+    with resources.as_file(resources.files("fedcommons.simulate") / name) as path:
         return load(path)
 
 
@@ -236,7 +245,7 @@ def _n_sites(settings: Mapping[str, Any]) -> int:
     seed = checks.integer("seed", settings.get("seed", 0), low=0)
     numbers = has_numbers(settings.get("loss", CrossEntropy.name))
     found = datasets.opened(settings["dataset"], settings["data"], seed=seed, numbers=numbers)
-    return max(1, len(found.sites))  # data without sites are refused with what is to be done
+    return len(found.sites) or Study.clients  # data without sites are refused later, with advice
 
 
 def _grid_figures(tables: Any, shared: Mapping[str, Any], *, tune: bool) -> tuple[Figure, ...]:

@@ -149,10 +149,15 @@ def of_clock(
     law = timing.law(N, per_example, seed=seed, run=run, sites=sites)
     policy = policy_of(curve, law)
     sizes = sizes_of(curve, law, held, per_example)
+
+    def absences_of(number: int) -> Absences | None:
+        if not curve.away:
+            return None
+        return timing.absences(N, classes, seed=seed, run=number, sites=sites)
+
     division = None
     if curve.corrected and placement is not None:
-        away = timing.absences(N, classes, seed=seed, run=run, sites=sites)
-        division = division_of(curve, law, placement, away, per_example)
+        division = division_of(curve, law, placement, absences_of(run), per_example)
         sizes = -(-held // division.n_chunks)
     places = chunks_of(doing, held, sizes, seed=seed, run=run)
     examples = held / np.array([len(one) for one in places]) if places else sizes
@@ -162,8 +167,8 @@ def of_clock(
     job = np.maximum(examples, 1) * per_example * curve.local_steps
 
     def clock(law: Delays, number: int, purpose: str) -> Ticks:
-        absences = timing.absences(N, classes, seed=seed, run=number, sites=sites)
-        made = Clock(law, policy, job, absences=absences, weight=held.astype(np.float64))
+        weight = held.astype(np.float64)
+        made = Clock(law, policy, job, absences=absences_of(number), weight=weight)
         if curve.warm and purpose == "training":
             made.everybody(np.maximum(held, 1) * per_example)
 

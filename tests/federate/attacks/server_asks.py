@@ -55,7 +55,11 @@ class Asking:
             "batch-size": 0,
             **changes,
         }
-        return self.requests.answer(fields, model, lambda held: sgd(model, held), config=config)
+
+        def train(held: WeightedExamples, at: Any = None) -> dict[str, Any]:
+            return sgd(model if at is None else at, held)
+
+        return self.requests.answer(fields, model, train, config=config)
 
 
 def rows_in(gradient: np.ndarray) -> np.ndarray:

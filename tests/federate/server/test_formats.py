@@ -211,6 +211,17 @@ def test_a_checkpoint_from_before_step_control_is_gone_on_with(tmp_path):
     assert checkpoints.read_checkpoint(path).secants.values == {}
 
 
+def test_a_checkpoint_from_before_corrections_is_gone_on_with(tmp_path):
+    """Checkpoint 6 -> 7."""
+    old = unpacked("checkpoint-version-6.zip", tmp_path)
+    (path,) = old.state_dir.glob("training-*/checkpoint.npz")
+    assert notes_of(path)["version"] == 6
+    model = old.run(5, **SETTINGS)
+    old.close()
+    np.testing.assert_allclose(model.ravel(), expected_after_5_rounds(old), rtol=1e-12)
+    assert checkpoints.read_checkpoint(path).anchors == {}
+
+
 @pytest.mark.parametrize("side", ["before", "after"])
 @pytest.mark.parametrize("name", ["answers", "history", "checkpoint"])
 def test_a_server_that_dies_as_it_upgrades_goes_on(version_1, name, side):

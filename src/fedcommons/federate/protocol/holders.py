@@ -8,6 +8,7 @@ remaining holder's, and all its holders share it equally, since no owner is ther
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -75,15 +76,67 @@ def held_by_each(commit_record: bytes) -> tuple[FloatArray, FloatArray]:
     """
     commit = Commit.decode(commit_record)
     coverage = np.zeros(len(commit.members))
-    for place, member in enumerate(commit.members):
+    for place in range(len(commit.members)):
         if commit.active[place]:
-            coverage[place] = member.n_private - commit.withdrawn_private[place]
+            coverage[place] = n_private(commit, place)
     weight = coverage.copy()
     for parts in _some_at_once(commit):
         more, heavier = _of_block(commit, parts)
         coverage += more
         weight += heavier
     return coverage, weight
+
+
+@lru_cache(maxsize=4)
+def owned_by_each(commit_record: bytes) -> FloatArray:
+    """How many examples each member answers for if all work on their own alone: (N,).
+
+    Those of an owner that is not asked count as their first holder's.
+    """
+    commit = Commit.decode(commit_record)
+    owned = np.zeros(len(commit.members))
+    for place in np.flatnonzero(commit.active).tolist():
+        owned[place] = n_private(commit, place)
+    for parts in _some_at_once(commit):
+        owned += placement_of(commit, parts)[0].owned_counts()
+    return owned
+
+
+def n_private(commit: Commit, place: int) -> int:
+    """How many of a member's examples may not be shared, and are still there."""
+    return commit.members[place].n_private - commit.withdrawn_private[place]
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """Of the examples of one owner: how many there are, and who has copies.
+
+    Attributes:
+        n: all that it trains on.
+        n_shared: those that somebody else holds.
+        held: (N,) how many of these each member holds.
+    """
+
+    n: int
+    n_shared: int
+    held: IntArray
+
+
+@lru_cache(maxsize=256)
+def copies_of(commit_record: bytes, owner: int) -> Copies:
+    """Who has copies of an owner's examples under the commit of this record."""
+    commit = _decoded(commit_record)
+    numbers = np.arange(commit.members[owner].n_shareable)
+    numbers = numbers[~np.isin(numbers, np.array(commit.withdrawn[owner], np.int64))]
+    placement, _ = placement_of(commit, [(owner, numbers)])
+    held = np.bincount(placement.recipients, minlength=len(commit.members))
+    n_shared = int((placement.copies > 0).sum())
+    return Copies(n_private(commit, owner) + len(numbers), n_shared, held)
+
+
+@lru_cache(maxsize=4)
+def _decoded(commit_record: bytes) -> Commit:
+    return Commit.decode(commit_record)
 
 
 def _some_at_once(commit: Commit) -> Iterator[list[tuple[int, IntArray]]]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedcommons.federate.protocol.model_schema import digest_of
+from fedcommons.federate.protocol.model_schema import NamedArrays, digest_of
 from fedcommons.federate.protocol.refusals import AnswerRefused
 from fedcommons.federate.server import answer_sizes
 from fedcommons.federate.server.advice import CHANGED
@@ -33,12 +33,25 @@ def parts_of(reply: Reply, folder: TrainingFolder) -> tuple[Parts, float]:
 
     Refused if they are not the model's, not what the site made, or not finite.
     """
-    if reply.answer is None:
+    return _parts(reply.answer, reply.fields.get("answer-digest"), folder)
+
+
+def correction_of(reply: Reply, folder: TrainingFolder) -> tuple[Parts, float] | None:
+    """The same of what a reply corrects of absent owners; None if it corrects nothing."""
+    if reply.correction is None and "correction-digest" not in reply.fields:
+        return None
+    return _parts(reply.correction, reply.fields.get("correction-digest"), folder)
+
+
+def _parts(
+    arrays: NamedArrays | None, digest: object, folder: TrainingFolder
+) -> tuple[Parts, float]:
+    if arrays is None:
         raise AnswerRefused("malformed")
     with np.errstate(over="ignore"):
-        trained = folder.schema.trained(reply.answer)
+        trained = folder.schema.trained(arrays)
         parts = [np.asarray(array, folder.answers.dtype) for array in trained]
     size = answer_sizes.norm(parts)
-    if reply.fields.get("answer-digest") != digest_of(reply.answer):
+    if digest != digest_of(arrays):
         raise AnswerRefused(CHANGED)
     return parts, size

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from fedcommons import bounds
 from fedcommons.checks import FloatArray
+from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.commits import Commit
-from fedcommons.federate.protocol.holders import held_by_each
 from fedcommons.federate.protocol.refusals import AnswerRefused
 from fedcommons.federate.server.answer_files import AnswerFiles
 from fedcommons.federate.server.round_answers import RoundAnswers
@@ -52,16 +52,17 @@ def bound(
     files: AnswerFiles,
     last: dict[str, list[float]],
     factor: float,
+    weights: FloatArray,
 ) -> None:
     """Clip answers that are too large for what their sites have; refuse the absurd.
 
     An answer is durable only with the next checkpoint, so it may be changed. `last` has the sizes
-    of each site's last answers, by its identity; these are added.
+    of each site's last answers, by its identity; these are added. `weights` are the sums of sites'
+    shares.
     """
     if not factor or not found.norms:
         return
     members, places, rows = commit.members, sorted(found.norms), found.all_rows
-    _, weights = held_by_each(commit.record)
     norms = np.array([found.norms.get(place, 0.0) for place in range(len(members))])
     sizes = bounds.per_unit(norms, weights)
     known = [last.get(member.identity, []) for member in members]
@@ -79,3 +80,17 @@ def bound(
             found.replace_row(place, files.scaled(row, by))
         now = after.last[place]
         last[members[place].identity] = now[np.isfinite(now)].tolist()
+
+
+def not_finite(
+    commit: Commit, found: RoundAnswers, files: AnswerFiles, t: int, rate: float
+) -> FederationError:
+    """What is wrong where the step after round t leads to no numbers."""
+    rows = found.all_rows
+    sizes = np.array([0.0 if row is None else files.largest(row) for row in rows])
+    largest, usual = int(sizes.argmax()), np.median(sizes[[row is not None for row in rows]])
+    return FederationError(
+        f"the model is not finite any more after round {t + 1}, with learning_rate {rate:g} and "
+        f"answers of up to {sizes[largest]:.3g}, by {commit.members[largest].site} (the median "
+        f"site's: {usual:.3g}); the model of round {t} is kept"
+    )

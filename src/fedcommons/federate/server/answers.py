@@ -14,12 +14,13 @@ import numpy as np
 from fedcommons import shown
 from fedcommons.checks import BoolArray
 from fedcommons.federate.protocol import scale_fields
+from fedcommons.federate.protocol.absences import Anchors, anchors_of
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.holders import held_by_each
 from fedcommons.federate.protocol.model_schema import NamedArrays, digest_of
 from fedcommons.federate.protocol.refusals import AnswerRefused, CommitUnknown
-from fedcommons.federate.server import asking, site_metrics, withdrawals
-from fedcommons.federate.server.answer_parts import Parts, n_chunks, parts_of
+from fedcommons.federate.server import asking, corrections, site_metrics, withdrawals
+from fedcommons.federate.server.answer_parts import Parts, correction_of, n_chunks, parts_of
 from fedcommons.federate.server.asking import Asking, Heard
 from fedcommons.federate.server.deadlines import Deadline, Decided
 from fedcommons.federate.server.federation import ServerFederation
@@ -90,6 +91,7 @@ class AnswerCollector:
         self._unasked = Unasked(federation, link)
         self.newcomers = Newcomers(federation)
         self.late: LateAnswers | None = None  # if late ones are remembered
+        self.anchors: Mapping[str, Anchors] | None = None  # by identity, if holders correct
         self.evaluates: dict[str, str] = {}  # whether a site would evaluate, as it says itself
 
     @property
@@ -112,6 +114,9 @@ class AnswerCollector:
             parts, found.norms[place] = parts_of(reply, self.folder)
             if self.work:
                 found.chunks[place] = n_chunks(fields)
+            if self.anchors is not None:
+                found.anchors[place] = anchors_of(fields)
+                self._take_correction(found, place, reply)
             self._questions.coverage.note(place, coverage)
             self.federation.meeting.commits[self.commit.members[place].identity] = self.commit
             site = self.commit.members[place].site
@@ -147,6 +152,12 @@ class AnswerCollector:
         active = np.array(self.commit.active)
         self._hear(self.ask(model, 0, active, task=task, fields_of=fields_of), None, take)
         return replies
+
+    def _take_correction(self, found: RoundAnswers, place: int, reply: Reply) -> None:
+        correction = correction_of(reply, self.folder)
+        if correction is not None and found.absent:
+            parts, found.correction_norms[place] = correction
+            found.corrections[place] = self.folder.answers.put(parts)
 
     def owner_shares(self, model: NamedArrays) -> list[float]:
         """Each owner's best w at this model; an owner that is not there splits equally."""
@@ -235,6 +246,11 @@ class AnswerCollector:
             common |= {"work": self.work, "seconds": seconds, "training": self._questions.training}
         if owed is not None:
             common |= {"training": self._questions.training, "keep-after": KEEP_AFTER * seconds}
+        if self.anchors is not None and task == "answer":
+            asked_now = sorted(place_of.values())
+            absences = corrections.absences(self.commit, asked_now, self.anchors, round_number)
+            common |= absences.fields()
+            found.absent = set(absences.anchors)
         number = self._questions.fresh_number()
         self._unasked.listen(
             partial(self._questions.to, None, {**common, "task": "report"}, nothing_else, number),

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from fedcommons.checks import FloatArray, IntArray
 from fedcommons.errors import DataError, FedcommonsError, FederationError
+from fedcommons.federate.protocol.absences import Anchors
 from fedcommons.federate.server import history
 from fedcommons.federate.server.answer_files import Row
 from fedcommons.federate.server.formats import CHECKPOINT, SavedTraining
@@ -53,6 +54,7 @@ class Checkpoint:
         sizes: the sizes of each site's last answers per unit of share, by its identity.
         owed: the question that a site has not answered yet, by its identity.
         secants: how fast sites' gradients change, for step control.
+        anchors: at which models what is remembered of a site was computed, by its identity.
         missed, rounds, run: what is known of how often each site answers, (N,).
     """
 
@@ -73,6 +75,7 @@ class Checkpoint:
     sizes: Mapping[str, list[float]] = field(default_factory=dict)
     owed: Mapping[str, OpenQuestion] = field(default_factory=dict)
     secants: SiteSecants = field(default_factory=SiteSecants)
+    anchors: Mapping[str, Anchors] = field(default_factory=dict)
     moments: FloatArray
     missed: IntArray
     rounds: IntArray
@@ -115,6 +118,7 @@ class Checkpoint:
             "sizes": dict(self.sizes),
             "owed": {site: question.to_json() for site, question in self.owed.items()},
             "secants": self.secants.to_json(),
+            "anchors": dict(self.anchors),
         }
         arrays: dict[str, npt.NDArray[Any]] = {
             "notes": np.frombuffer(json.dumps(notes).encode(), np.uint8),
@@ -174,6 +178,10 @@ class Checkpoint:
             sizes={str(i): [float(x) for x in last] for i, last in notes["sizes"].items()},
             owed={str(i): OpenQuestion.from_json(one) for i, one in notes["owed"].items()},
             secants=SiteSecants.from_json(notes["secants"]),
+            anchors={
+                str(i): {str(x): float(n) for x, n in one.items()}
+                for i, one in notes["anchors"].items()
+            },
             moments=arrays["moments"],
             missed=arrays["missed"],
             rounds=arrays["rounds"],

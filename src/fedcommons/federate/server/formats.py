@@ -179,6 +179,11 @@ def _with_secants(saved: SavedTraining) -> SavedTraining:
     return replace(saved, notes={**saved.notes, "secants": nothing})
 
 
+def _with_anchors(saved: SavedTraining) -> SavedTraining:
+    """Checkpoint 6 -> 7: it has the anchors of what is remembered; no holder corrected before."""
+    return replace(saved, notes={**saved.notes, "anchors": {}})
+
+
 STATE_DIR = Format(
     "state-dir",
     upgrades=(_with_a_number, _without_epochs, _with_a_chain, _with_quarantine, _with_signatures),
@@ -192,5 +197,6 @@ CHECKPOINT = Format(
         _with_sizes,
         _with_owed,
         _with_secants,
+        _with_anchors,
     ),
 )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fedcommons import shown
+from fedcommons.federate.protocol.absences import Anchors, anchors_of
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.refusals import AnswerRefused
 from fedcommons.federate.server import site_metrics, withdrawals
@@ -43,6 +44,7 @@ class _Came:
     row: Row | None = None
     norm: float = 0.0
     chunks: int = 1
+    anchors: Anchors | None = None
     why: str = ""
     fields: Mapping[str, Any] | None = None  # of one that reports withdrawals, or takes leave
     measured: tuple[Numbers, list[str]] = ({}, [])  # and what of it is left out
@@ -58,8 +60,10 @@ class LateAnswers:
         folder: TrainingFolder,
         open_questions: dict[str, OpenQuestion],
         deadline: Deadline,
+        *,
+        needs_anchors: bool = False,
     ) -> None:
-        self._deadline = deadline
+        self._deadline, self.needs_anchors = deadline, needs_anchors
         self.federation, self.folder = federation, folder
         self.owed = Owed(federation.meeting, link, open_questions)
         self._came: dict[str, _Came] = {}  # by identity
@@ -98,18 +102,22 @@ class LateAnswers:
                 raise AnswerRefused(OTHER_QUESTION)
             parts, norm = parts_of(reply, self.folder)
             chunks, measured = n_chunks(fields), site_metrics.of_answer(reply.metrics, fields)
+            anchors = anchors_of(fields) if self.needs_anchors else None
         except AnswerRefused as refusal:
             return _Came(question, seconds, why=str(refusal))
         except Exception:  # whatever a site sends, the round goes on
             return _Came(question, seconds, why="malformed")
         row = self.folder.answers.put(parts)
-        return _Came(question, seconds, row, norm, chunks, measured=measured)
+        return _Came(question, seconds, row, norm, chunks, anchors, measured=measured)
 
     def gather(self, found: RoundAnswers, commit: Commit) -> None:
-        """Have `found` say what came late, under the present commit; it is not used up yet."""
+        """Have `found` say what came late, under the present commit; it is not used up yet.
+
+        Whose part holders were asked to correct is not heard: it would count twice.
+        """
         for identity, came in self._came.items():
             place = commit.index(identity)
-            if place is None:
+            if place is None or place in found.absent:
                 continue
             why, row = came.why, came.row
             if row is not None and not self._still_counts(identity, place, came, commit):
@@ -131,6 +139,8 @@ class LateAnswers:
             )
             if row is not None:
                 found.chunks[place] = came.chunks
+                if came.anchors is not None:
+                    found.anchors.setdefault(place, came.anchors)
                 if came.norm:
                     found.norms[place] = came.norm
                 found.measured(place, *came.measured)

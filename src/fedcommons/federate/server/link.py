@@ -61,6 +61,7 @@ class Reply:
         fields: by name; empty if there are none.
         envelopes: large byte strings; none if they cannot be read.
         answer: a site's answer; None if there is none that can be read.
+        correction: what it corrects of absent owners; None if nothing, or nothing can be read.
         metrics: what the app measured, by name; empty if it is nothing.
         source: what the transport got it from, for the transport alone.
     """
@@ -70,6 +71,7 @@ class Reply:
     fields: Mapping[str, Any] = field(default_factory=dict)
     envelopes: Sequence[bytes] = ()
     answer: NamedArrays | None = None
+    correction: NamedArrays | None = None
     metrics: Mapping[str, Any] = field(default_factory=dict)
     source: Any = None
 

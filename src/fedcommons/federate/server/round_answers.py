@@ -10,6 +10,7 @@ import numpy as np
 from fedcommons import shown
 from fedcommons.checks import BoolArray
 from fedcommons.estimators import Arrivals
+from fedcommons.federate.protocol.absences import Anchors
 from fedcommons.federate.protocol.withdrawals import Withdrawn
 from fedcommons.federate.server.advice import advice
 from fedcommons.federate.server.answer_files import Row
@@ -60,6 +61,11 @@ class RoundAnswers:
         late: the answers to earlier questions.
         decided: how long was waited for answers.
         chunks: how many chunks those have that answer from one of them.
+        absent: whose part holders were asked to correct.
+        anchors: where holders correct, the models that each answer's parts were computed at, in
+            time or late.
+        corrections: where what holders correct lies, of who answered in time.
+        correction_norms: the sizes of these.
     """
 
     rows: list[Row | None]
@@ -73,6 +79,10 @@ class RoundAnswers:
     norms: dict[int, float] = field(default_factory=dict)
     clipped: dict[int, float] = field(default_factory=dict)
     chunks: dict[int, int] = field(default_factory=dict)
+    absent: set[int] = field(default_factory=set)
+    anchors: dict[int, Anchors] = field(default_factory=dict)
+    corrections: dict[int, Row] = field(default_factory=dict)
+    correction_norms: dict[int, float] = field(default_factory=dict)
     seconds: dict[int, float] = field(default_factory=dict)
     owing: set[int] = field(default_factory=set)
     late: dict[int, LateAnswer] = field(default_factory=dict)

@@ -13,9 +13,9 @@ from fedcommons.checks import BoolArray, FloatArray
 from fedcommons.errors import FederationError
 from fedcommons.estimators import ESTIMATORS
 from fedcommons.federate.protocol.commits import Commit
-from fedcommons.federate.protocol.holders import held_by_each
+from fedcommons.federate.protocol.holders import held_by_each, owned_by_each
 from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays
-from fedcommons.federate.server import answer_sizes, estimation, withdrawals
+from fedcommons.federate.server import answer_sizes, corrections, estimation, withdrawals
 from fedcommons.federate.server.answer_files import AnswerFiles, Row
 from fedcommons.federate.server.answers import AnswerCollector, Asked
 from fedcommons.federate.server.asking import Heard
@@ -59,6 +59,12 @@ class Rounds:
         return self.federation.commit
 
     @property
+    def weights(self) -> FloatArray:
+        """The sum of each site's shares: of its own examples, in full, where holders correct."""
+        record = self.commit.record
+        return owned_by_each(record) if self.settings.correct else held_by_each(record)[1]
+
+    @property
     def schema(self) -> ModelSchema:
         return self.collector.folder.schema
 
@@ -88,6 +94,7 @@ class Rounds:
                 "same command again"
             )
         state.memory = {**(state.memory or {}), **self._remembered(found.rows)}
+        state.note_anchors(self.commit, found)
         state.warmed = True
         n = sum(self.commit.active)
         logger.info("memory is warm for %d of %d sites", found.answered.sum(), n)
@@ -202,11 +209,10 @@ class Rounds:
     ) -> tuple[RoundAnswers, bool]:
         """The answers, as far as withdrawals and offences leave them; whether there were any."""
         found = self.collector.answers(asked, replies)
-        bound = self.settings.answer_bound
         late = self.collector.late
         if late is not None:
             late.gather(found, self.commit)
-        answer_sizes.bound(self.commit, found, self.files, state.sizes, bound)
+        self._bound(state, found)
         if late is not None:
             late.note_bounded(found, self.commit)
         found.offenders |= self.offences.hear(self.commit, found, asked.round)
@@ -219,6 +225,11 @@ class Rounds:
             not_used = [] if late is None else late.rows
             self.files.withdraw([*(state.memory or {}).values(), *not_used])
         return found, is_new
+
+    def _bound(self, state: TrainingState, found: RoundAnswers) -> None:
+        about = (self.commit, found, self.files, state.sizes, self.settings.answer_bound)
+        answer_sizes.bound(*about, self.weights)
+        corrections.bound(*about)
 
     def use_up(self, found: RoundAnswers) -> None:
         """What `found` has of late answers is not looked at again."""
@@ -235,7 +246,7 @@ class Rounds:
         late.gather(found, commit)
         # What replies say of withdrawals is heard with the next round's answers.
         found.late = {place: one for place, one in found.late.items() if one.row is not None}
-        answer_sizes.bound(commit, found, self.files, state.sizes, self.settings.answer_bound)
+        self._bound(state, found)
         self.remember(state, found)
         self.use_up(found)
         by_site = {commit.members[place].site: one for place, one in found.late.items()}
@@ -264,6 +275,7 @@ class Rounds:
         )
         pairs = zip(places, rows, strict=True)
         state.memory |= {members[place].identity: row for place, row in pairs if row is not None}
+        state.note_anchors(self.commit, found)
 
     def _remembered(self, rows: Sequence[Row | None]) -> dict[str, Row]:
         """By the site's identity, of rows in the order of the roster."""
@@ -291,7 +303,7 @@ class Rounds:
         memory = None
         if state.memory is not None:
             memory = [state.memory.get(members[place].identity) for place in here]
-        rows, W = found.all_rows, held_by_each(self.commit.record)[1][here]
+        rows, W = found.all_rows, self.weights[here]
         arrivals = found.arrivals(here.tolist(), t + 1, choice.asked)
         if memory is not None:
             heard = np.array([row is not None for row in memory])
@@ -307,6 +319,7 @@ class Rounds:
                 W,
                 self._rates(found, here.tolist()),
             )
+            corrections.add(estimate, self.files, found)
         M = self.commit.n_examples
         rate = self.rates.of(state, self.commit)
         with np.errstate(over="ignore", invalid="ignore"):  # noticed below
@@ -316,11 +329,13 @@ class Rounds:
             moved -= rate / M * direction
             model = self.schema.model(moved, state.model)
         if not all(np.isfinite(x).all() for x in (*self.schema.trained(model), *moments)):
-            raise self._not_finite(found, t)
+            about = (self.commit, found, self.files, t, self.settings.learning_rate)
+            raise answer_sizes.not_finite(*about)
         state.model, state.moments = model, moments
         if state.memory is not None and memory is not None:
             by_place = dict(zip(here.tolist(), memory, strict=True))
             state.memory |= self._remembered([by_place.get(i) for i in range(len(members))])
+            state.note_anchors(self.commit, found)
         return rate
 
     def _rates(self, found: RoundAnswers, places: Sequence[int]) -> FloatArray | None:
@@ -328,17 +343,6 @@ class Rounds:
         if self.settings.work_asked != "sagachunk" or not self.estimator.remembers:
             return None
         return np.array([1 / found.chunks.get(place, 1) for place in places])
-
-    def _not_finite(self, found: RoundAnswers, t: int) -> FederationError:
-        rows = found.all_rows
-        sizes = np.array([0.0 if row is None else self.files.largest(row) for row in rows])
-        largest, usual = int(sizes.argmax()), np.median(sizes[[row is not None for row in rows]])
-        return FederationError(
-            f"the model is not finite any more after round {t + 1}, with learning_rate "
-            f"{self.settings.learning_rate:g} and answers of up to {sizes[largest]:.3g}, by "
-            f"{self.commit.members[largest].site} (the median site's: {usual:.3g}); "
-            f"the model of round {t} is kept"
-        )
 
 
 class _Step:

@@ -47,6 +47,8 @@ class Settings:
         least_sites: never fewer than so many, where not all are asked.
         work: "full": sites answer from all that they hold, or from the batches that are asked for.
             "fits": from the part that they get through before the deadline.
+        correct: whether present holders of absent owners' shared examples correct what is
+            remembered of these (`fedcommons.corrections`).
         step_control: whether steps are at most 1/L, by client secants (`fedcommons.step_control`).
     """
 
@@ -62,6 +64,7 @@ class Settings:
     ask_by: str = "uniform"
     least_sites: int = 1
     work: str = "full"
+    correct: bool = False
     step_control: bool = False
 
     @classmethod
@@ -100,6 +103,8 @@ class Settings:
             raise ArgumentError(f"work must be one of {', '.join(WORKS)}, got {self.work!r}")
         if self.work == "fits":
             self._check_fits()
+        if checks.boolean("correct", self.correct):
+            self._check_correct()
         if checks.boolean("step_control", self.step_control):
             self._check_step_control()
         known_as: dict[str, Any] = {  # in one form each: the name of a training goes by them
@@ -133,6 +138,31 @@ class Settings:
             raise ArgumentError(
                 'work must be full with local_steps above 1 or a batch_size, got "fits": it is one '
                 "step on what fits"
+            )
+
+    def _check_correct(self) -> None:
+        method = self.method
+        if self.work != "fits":
+            raise ArgumentError(
+                f'correct must be false with work = "{self.work}", got true: holders correct the '
+                'chunks of absent owners, which there are with work = "fits"'
+            )
+        if method.code != "equal-split":
+            raise ArgumentError(
+                f"correct must be false with the code {method.code}, got true: every site answers "
+                "for its own examples alone, in full"
+            )
+        estimator = ESTIMATORS[method.estimator]
+        fits = estimator.remembers and not estimator.needs_p and estimator.moves is None
+        if not fits or estimator.unbiased:
+            raise ArgumentError(
+                "correct must be false unless the estimator counts a missing site by its last "
+                f"answer alone (latest, filled), got true with {method.estimator}"
+            )
+        if self.ask is not None:
+            raise ArgumentError(
+                "correct must be false with sites_per_round, got true: who is not asked by design "
+                "is not absent"
             )
 
     def _check_step_control(self) -> None:
@@ -190,6 +220,7 @@ class Settings:
             "ask_by": self.ask_by,
             "least_sites": self.least_sites,
             "work": self.work,
+            "correct": self.correct,
             "step_control": self.step_control,
         }
 
@@ -218,6 +249,8 @@ class Settings:
             del listed["scale"]
         if self.work == "full":
             del listed["work"]
+        if not self.correct:
+            del listed["correct"]
         if not self.step_control:
             del listed["step_control"]
         if self.ask is None:

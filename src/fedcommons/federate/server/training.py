@@ -11,7 +11,14 @@ from fedcommons import checks, shown
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays
-from fedcommons.federate.server import agreement, code_choice, results, room, round_notes
+from fedcommons.federate.server import (
+    agreement,
+    code_choice,
+    corrections,
+    results,
+    room,
+    round_notes,
+)
 from fedcommons.federate.server.advice import advice
 from fedcommons.federate.server.answers import AnswerCollector
 from fedcommons.federate.server.best import Best, Watch
@@ -117,8 +124,14 @@ class Training:
         if audit:
             agreement.check(collector, initial)
         state = self._begin(initial, folder, evaluate, saved)
+        if self.settings.correct:
+            corrections.check(self.commit, schema)
+            collector.anchors = state.anchors
         if self.remembers_late:
-            collector.late = LateAnswers(self.federation, link, folder, state.owed, self.deadline)
+            collector.late = LateAnswers(
+                *(self.federation, link, folder, state.owed, self.deadline),
+                needs_anchors=self.settings.correct,
+            )
         self._learn_durations(state)
         best = None if self.watch is None else Best(self.folder, self.watch)
         if best is not None:  # it may have died before it was kept

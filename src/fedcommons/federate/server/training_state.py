@@ -12,11 +12,13 @@ from fedcommons import optimizers
 from fedcommons.checks import FloatArray
 from fedcommons.errors import FederationError
 from fedcommons.estimators import ESTIMATORS
+from fedcommons.federate.protocol.absences import Anchors
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays
 from fedcommons.federate.server.answer_files import Row
 from fedcommons.federate.server.checkpoints import Checkpoint
 from fedcommons.federate.server.open_question import OpenQuestion
+from fedcommons.federate.server.round_answers import RoundAnswers
 from fedcommons.federate.server.round_notes import RoundNote
 from fedcommons.federate.server.settings import Settings
 from fedcommons.federate.server.site_secants import SiteSecants
@@ -48,6 +50,8 @@ class TrainingState:
         sizes: how large each site's last answers were per unit of share, by its identity.
         owed: the question that a site has not answered yet, by its identity.
         secants: how fast sites' gradients change, for step control.
+        anchors: where holders correct, at which models what is remembered of a site was computed,
+            and of how many examples each, by its identity.
     """
 
     round: int
@@ -64,6 +68,7 @@ class TrainingState:
     sizes: dict[str, list[float]] = field(default_factory=dict)
     owed: dict[str, OpenQuestion] = field(default_factory=dict)
     secants: SiteSecants = field(default_factory=SiteSecants)
+    anchors: dict[str, Anchors] = field(default_factory=dict)
 
     @classmethod
     def start(
@@ -115,6 +120,7 @@ class TrainingState:
             sizes=dict(saved.sizes),
             owed=dict(saved.owed),
             secants=saved.secants,
+            anchors=dict(saved.anchors),
         )
 
     def save(
@@ -142,6 +148,7 @@ class TrainingState:
             sizes=self.sizes,
             owed=self.owed,
             secants=self.secants,
+            anchors=self.anchors,
             moments=np.array(self.moments, np.float64).reshape(
                 len(self.moments), folder.schema.n_params
             ),
@@ -151,6 +158,12 @@ class TrainingState:
         )
         folder.save(checkpoint, reuse=not self.vacated)
         self.vacated.clear()
+
+    def note_anchors(self, commit: Commit, found: RoundAnswers) -> None:
+        """What came is remembered from now on."""
+        for place, anchors in found.anchors.items():
+            if found.all_rows[place] is not None:
+                self.anchors[commit.members[place].identity] = anchors
 
     def come_to(self, commit: Commit, disk: ServerState) -> None:
         """Be under another commit: what is known of a site stays with it, wherever it is listed.
@@ -165,6 +178,7 @@ class TrainingState:
             for site in set(self.memory) if gone is None else set(self.memory) & gone:
                 self.vacated.add(self.memory[site].file)
                 del self.memory[site]
+                self.anchors.pop(site, None)
         if self.commit[0] != commit.number:
             self.warmed = False  # everybody has just been there again
         self.sites = [member.identity for member in commit.members]

@@ -4,7 +4,9 @@ What it holds is cut into 1, 2, 4, ... chunks: example k of an order that nobody
 chunk k mod C, so that twice as many chunks are halves of these. So no difference of answers is
 about less than a chunk of the finest cut, however often a server has it cut anew by the time that
 it leaves. With other examples, or shares, the order is another one (`batch_order`). Each chunk's
-last gradient r is a file; their sum is h, what the site answered for all that it holds.
+last gradient r is a file; their sum is h, what the site answered for all that it holds. Where
+holders correct what is remembered of absent owners, it also notes the chunks' anchors: the models
+that they were last computed at.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import contextlib
 import hashlib
 import json
 import shutil
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -41,12 +44,15 @@ class Notes:
         number: C, how many there are; 0 before the first question.
         turn: the chunk that is next if they take turns.
         pace: seconds for an example; None before the first answer.
+        anchors: of how many examples of each chunk which model is the anchor, "" where they were
+            never computed. Cutting anew mixes them. Empty if nobody asks for them.
     """
 
     about: str
     number: int = 0
     turn: int = 0
     pace: float | None = None
+    anchors: tuple[dict[str, float], ...] = ()
 
 
 class ChunkMemory:
@@ -82,11 +88,12 @@ class ChunkMemory:
         """Which of the examples that the site holds are in a chunk."""
         return self.order[chunk :: self.notes.number]
 
-    def cut(self, seconds: float, n_own: int, least: int) -> None:
+    def cut(self, seconds: float, n_own: int, least: int, beside: float = 0) -> None:
         """Have as many chunks as it takes for one to fit into so much time.
 
         Each has `least` of the site's own examples, `n_own` in all; before anything is known of how
-        long an example takes they are as small as that allows.
+        long an example takes they are as small as that allows. So many examples `beside` them are
+        to be computed in the same number of jobs.
         """
         most = min(
             MOST_CHUNKS,
@@ -95,7 +102,8 @@ class ChunkMemory:
         )
         pace, number = self.notes.pace, 1
         fit = 0.0 if pace is None else seconds * SHARE_OF_TIME / max(pace, 1e-12)
-        while 2 * number <= most and -(-self.n_examples // number) > fit * (
+        in_all = self.n_examples + int(np.ceil(beside))
+        while 2 * number <= most and -(-in_all // number) > fit * (
             1 if number >= self.notes.number else ROOM
         ):
             number *= 2
@@ -122,12 +130,35 @@ class ChunkMemory:
                 return found
         return np.zeros(self.n_params, self.dtype)
 
-    def remember(self, chunk: int, gradient: npt.NDArray[Any], seconds: float) -> None:
-        """Keep a chunk's gradient, which took so long; it is the next one's turn."""
+    def remember(
+        self,
+        chunk: int,
+        gradient: npt.NDArray[Any],
+        seconds: float,
+        *,
+        anchor: str | None = None,
+    ) -> None:
+        """Keep a chunk's gradient, which took so long; it is the next one's turn.
+
+        Its `anchor` names the model that it was computed at, if somebody wants to know.
+        """
         self._write(self.notes.number, chunk, gradient)
-        now = seconds / max(1, len(self.places(chunk)))
+        size = len(self.places(chunk))
+        now = seconds / max(1, size)
         pace = now if self.notes.pace is None else (self.notes.pace + now) / 2
+        anchors = [self._anchors_of(k) for k in range(self.notes.number)]
+        if anchor is not None:
+            anchors[chunk] = {anchor: float(size)}
+            self.notes = replace(self.notes, anchors=tuple(anchors))
         self._remember(turn=(chunk + 1) % self.notes.number, pace=pace)
+
+    def anchors(self) -> dict[str, float]:
+        """How many examples were last computed at which model, "" for those that never were."""
+        return _together(self._anchors_of(k) for k in range(self.notes.number))
+
+    def _anchors_of(self, chunk: int) -> dict[str, float]:
+        known = self.notes.anchors
+        return known[chunk] if known else {"": float(len(self.places(chunk)))}
 
     def _join(self) -> None:
         """Half as many chunks, each of two."""
@@ -135,21 +166,25 @@ class ChunkMemory:
         for chunk in range(half):
             both = self.last(chunk).astype(np.float64) + self.last(chunk + half)
             self._write(half, chunk, both)
-        self._cut_into(half)
+        pairs = [(k, k + half) for k in range(half)]
+        self._cut_into(half, [_together(map(self._anchors_of, pair)) for pair in pairs])
 
     def _halve(self) -> None:
         """Twice as many chunks: what is remembered of one is shared by size."""
         n = self.notes.number
+        anchors: list[dict[str, float]] = [{}] * (2 * n)
         for chunk in range(n):
             r, size = self.last(chunk).astype(np.float64), len(self.places(chunk))
             for part in (chunk, chunk + n):
-                of_part = len(range(part, self.n_examples, 2 * n))
-                self._write(2 * n, part, r * (of_part / max(1, size)))
-        self._cut_into(2 * n)
+                share = len(range(part, self.n_examples, 2 * n)) / max(1, size)
+                self._write(2 * n, part, r * share)
+                anchors[part] = {x: share * m for x, m in self._anchors_of(chunk).items()}
+        self._cut_into(2 * n, anchors)
 
-    def _cut_into(self, number: int) -> None:
+    def _cut_into(self, number: int, anchors: Sequence[dict[str, float]]) -> None:
         """From now on there are so many: it is so when the notes say so."""
-        self._remember(number=number, turn=self.notes.turn % number)
+        now = tuple(anchors) if self.notes.anchors else ()
+        self._remember(number=number, turn=self.notes.turn % number, anchors=now)
         for path in self.folder.glob("*-*.bin"):
             if not path.name.startswith(f"{number}-"):
                 path.unlink(missing_ok=True)
@@ -165,6 +200,14 @@ class ChunkMemory:
         self.notes = replace(self.notes, **changes)
         content = json.dumps(asdict(self.notes)).encode()
         durable.write_file(self.folder / NOTES, content, "store.chunks")
+
+
+def _together(anchors: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for one in anchors:
+        for model, n in one.items():
+            found[model] = found.get(model, 0.0) + n
+    return found
 
 
 def key_of(commit: Commit, me: int, held: Holdings) -> str:
@@ -193,8 +236,12 @@ def _notes(folder: Path) -> Notes | None:
     try:
         found = Notes(**json.loads((folder / NOTES).read_bytes()))
         pace = None if found.pace is None else float(found.pace)
+        anchors = tuple({str(x): float(n) for x, n in one.items()} for one in found.anchors)
         if not 0 <= int(found.turn) <= int(found.number) or not isinstance(found.about, str):
             return None
-        return replace(found, number=int(found.number), turn=int(found.turn), pace=pace)
-    except (OSError, ValueError, TypeError):
+        if len(anchors) not in (0, int(found.number)):
+            return None
+        number, turn = int(found.number), int(found.turn)
+        return replace(found, number=number, turn=turn, pace=pace, anchors=anchors)
+    except (OSError, ValueError, TypeError, AttributeError):
         return None

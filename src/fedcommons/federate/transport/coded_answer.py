@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,23 +15,31 @@ from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays, 
 from fedcommons.federate.protocol.refusals import LocalStepsIgnored
 from fedcommons.federate.transport.weighted_examples import WeightedExamples
 
-Train = Callable[[WeightedExamples], Mapping[str, NamedArrays]]
-"""Trains from the question's model: the trained "arrays", or the "gradient"."""
+
+class Train(Protocol):
+    """Trains from the question's model, or from `at`: the trained "arrays", or the "gradient"."""
+
+    def __call__(
+        self, examples: WeightedExamples, at: NamedArrays | None = None
+    ) -> Mapping[str, NamedArrays]: ...
+
 
 EXACT_SPREAD_UP_TO = 1000  # shared examples whose gradients are taken one by one
 
 
-def answer(model: NamedArrays, examples: WeightedExamples, train: Train) -> NamedArrays:
+def answer(
+    model: NamedArrays, examples: WeightedExamples, train: Train, *, is_other: bool = False
+) -> NamedArrays:
     """What the training function makes of the examples, as an answer.
 
     It may return the trained model ("arrays"), as any Flower app does: the answer is then W times
     how far it went down, for shares that sum to W and a loss that is a mean of weight times loss.
     Or it may return the "gradient", the weighted sum over all examples, where one full step is
-    asked for. Nothing else leaves the site.
+    asked for. Nothing else leaves the site. The model is the question's, or another one.
     """
     if not len(examples) or not examples.counts:  # nothing that the site could add
         return {name: np.zeros_like(array) for name, array in model.items()}
-    returned = train(examples)
+    returned = train(examples, model) if is_other else train(examples)
     if "gradient" in returned:
         if examples.local_steps > 1 or examples.batch_size:
             raise LocalStepsIgnored("a gradient is one step on all examples")

@@ -184,15 +184,17 @@ def reply_of(message: Message) -> Reply:
     if message.has_error():
         why = _failure(message.error.code, message.error.reason or "")
         return Reply(node, failure=why, source=message)
-    envelopes, answer, metrics = [], None, {}
+    envelopes, answer, correction, metrics = [], None, None, {}
     with contextlib.suppress(Exception):
         envelopes = messages.bytes_of(message)
     with contextlib.suppress(Exception):
         answer = arrays_of(messages.arrays(message.content)["answer"])
     with contextlib.suppress(Exception):
+        correction = arrays_of(messages.arrays(message.content)["correction"])
+    with contextlib.suppress(Exception):
         metrics = messages.metrics(message.content)
     fields = messages.fields(message)
-    return Reply(node, None, fields, envelopes, answer, metrics, source=message)
+    return Reply(node, None, fields, envelopes, answer, correction, metrics, source=message)
 
 
 def _failure(code: int, reason: str) -> str:

@@ -231,11 +231,14 @@ class SiteClient:
     def answer(self, message: Message, context: Context, app_train: Handler) -> Message:
         """The coded answer to a training message; `app_train` is the app's own function."""
 
-        def train(examples: WeightedExamples) -> Mapping[str, NamedArrays]:
+        def train(
+            examples: WeightedExamples, at: NamedArrays | None = None
+        ) -> Mapping[str, NamedArrays]:
             self._examples[context.node_id] = examples
             self._scales[context.node_id] = scale_fields.scale_of(fields)
             self._asked_for.discard(context.node_id)
-            content["arrays"] = own_statistics.with_own(given, context.state)
+            start = given if at is None else record_of(at)
+            content["arrays"] = own_statistics.with_own(start, context.state)
             try:
                 reply = app_train(message, context)
             finally:
@@ -248,7 +251,7 @@ class SiteClient:
                 )
             arrays = messages.arrays(returned)
             mods.check_returned(inside, arrays)
-            if fields["task"] == "answer":
+            if fields["task"] == "answer" and at is None:
                 measured.update(messages.metrics(returned))
                 if "arrays" in arrays:
                     own_statistics.keep(arrays["arrays"], context.state)
@@ -264,6 +267,8 @@ class SiteClient:
         if reply.answer is None:
             return _message(reply, message)
         records: dict[str, Any] = {"answer": record_of(reply.answer)}
+        if reply.correction is not None:
+            records["correction"] = record_of(reply.correction)
         if measured:
             records[messages.METRICS] = MetricRecord(measured)
         told = replace(reply, fields={**reply.fields, "evaluates": self._evaluates()})

@@ -12,7 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcommons.coding import CODES
-from fedcommons.federate.protocol import agreement, scale_fields, statements, versions
+from fedcommons.federate.protocol import (
+    absences,
+    agreement,
+    scale_fields,
+    statements,
+    versions,
+)
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.farewells import farewell
 from fedcommons.federate.protocol.model_schema import NamedArrays, digest_of
@@ -41,6 +47,8 @@ KEPT_FIELDS = (
     "coverage",
     "answer-digest",
     "chunks",
+    absences.ANCHORS,
+    absences.SIZES,
 )  # with an answer that is kept
 
 
@@ -51,6 +59,7 @@ class SiteReply:
     fields: dict[str, Any]
     envelopes: Sequence[bytes] = ()
     answer: NamedArrays | None = None
+    correction: NamedArrays | None = None
 
 
 @dataclass(slots=True)
@@ -229,17 +238,23 @@ class SiteRequests:
             batch_order(site, commit, fields["round"], model=model_digest, asked=asked),
             site.policy.min_examples,
         )
-        training = str(request.get("training", ""))
+        training, correction = str(request.get("training", "")), None
         site.store.kept.drop(training)
         if request.get("work"):
-            fitted = fitted_answer.answer(site, commit, request, model, examples, train)
-            fields["chunks"], answer = fitted.n_chunks, fitted.answer
+            about = (commit, request, model, model_digest.hex())
+            fitted = fitted_answer.answer(site, *about, examples, train)
+            fields["chunks"], answer, correction = (
+                *(fitted.n_chunks, fitted.answer),
+                fitted.correction,
+            )
+            fields |= fitted.fields
         else:
             answer = coded_answer.answer(model, examples, train)
         fields["answer-digest"] = digest_of(answer)
+        beside = {} if correction is None else {"correction-digest": digest_of(correction)}
         if time.monotonic() - start >= request.get("keep-after", math.inf):
             self._keep(training, number, fields, answer, commit)
-        return SiteReply(fields, answer=answer)
+        return SiteReply({**fields, **beside}, answer=answer, correction=correction)
 
     def _keep(
         self,
