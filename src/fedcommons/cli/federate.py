@@ -19,6 +19,7 @@ from fedcommons.cli import (
     federate_backup,
     federate_demo,
     federate_deploy,
+    federate_kit,
     federate_server,
     federate_site,
     screen,
@@ -178,5 +179,9 @@ app.command("backup")(federate_backup.backup)
 app.command("restore")(federate_backup.restore)
 app.command("upgrade")(federate_backup.upgrade)
 app.command("tls")(federate_deploy.tls)
+app.command("kit")(federate_kit.kit)
+app.command("join")(federate_kit.join)
+app.command("start")(federate_kit.start)
+app.command("units")(federate_kit.units)
 app.command("node-key")(federate_deploy.node_key)
 app.command("proxy")(federate_deploy.proxy)
