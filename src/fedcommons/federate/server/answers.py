@@ -100,7 +100,9 @@ class AnswerCollector:
                 self._take_correction(found, place, reply)
             self._questions.coverage.note(place, coverage)
             self.federation.meeting.commits[self.commit.members[place].identity] = self.commit
-            self._take_metrics(found, place, reply, coverage)
+            site = self.commit.members[place].site
+            self.evaluates[site] = str(fields.get("evaluates", ""))
+            found.measured(place, *site_metrics.of_answer(reply.metrics, fields))
             return parts
 
         found = self._hear(asked, replies, take)
@@ -137,15 +139,6 @@ class AnswerCollector:
         if correction is not None and found.absent:
             parts, found.correction_norms[place] = correction
             found.corrections[place] = self.folder.answers.put(parts)
-
-    def _take_metrics(self, found: RoundAnswers, place: int, reply: Reply, coverage: float) -> None:
-        site = self.commit.members[place].site
-        self.evaluates[site] = str(reply.fields.get("evaluates", ""))
-        if reply.metrics:
-            numbers, left_out = site_metrics.checked(reply.metrics, coverage or None)
-            found.metrics[place] = numbers
-            if left_out:
-                found.metrics_left_out[place] = ", ".join(left_out)
 
     def owner_shares(self, model: NamedArrays) -> list[float]:
         """Each owner's best w at this model; an owner that is not there splits equally."""

@@ -257,7 +257,9 @@ class Rounds:
             with_late(site, by_site[site.site]) if site.site in by_site else site
             for site in note.sites
         ]
-        return replace(note, sites=tuple(sites))
+        names = {place: member.site for place, member in enumerate(commit.members)}
+        training = note.training.joined(found.site_metrics(names))
+        return replace(note, sites=tuple(sites), training=training)
 
     def remember(self, state: TrainingState, found: RoundAnswers) -> None:
         """Have late answers in the memory, without a step."""
