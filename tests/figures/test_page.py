@@ -346,6 +346,85 @@ def test_grid_switches_the_round_and_shows_the_cost(page):
     ]
 
 
+@pytest.fixture
+def at_sites(opened):
+    """A study of two metrics whose sites are known: AUC is undefined at the second site."""
+    lines = [{"label": "one"}, {"label": "two", "c": 0.5, "d": 2}]
+    figures = [
+        {"name": "f", "kind": "curves", "partition": "single-class", "p": 0.3, "curves": lines},
+        {"name": "g", "kind": "grid", "partition": "single-class", "p": 0.3,
+         "curves": [{"label": "grid", "c": [0.1, 0.5], "d": [1, 3]}]},
+    ]  # fmt: skip
+    study = studies.parse(
+        {"name": "s", "clients": 4, "rounds": 10, "runs": 3, "metrics": ["accuracy", "auc"]}
+        | {"figure": figures}
+    )
+    table = results_table(study)
+    accuracy = table["accuracy_mean"].to_numpy()
+    for name, less in (("auc", 0.01), ("worst_site_accuracy", 0.05), ("worst_site_auc", 0.07)):
+        table = table.append_column(f"{name}_mean", pyarrow.array(accuracy - less))
+        table = table.append_column(f"{name}_sem", table["accuracy_sem"])
+    sites = [
+        {"curve": line.curve.key, "site": site, "round": 10, "metric": metric, "sem": 0.01}
+        | {"mean": 0.5 + 0.1 * s + 0.01 * k, "runs": 0 if (site, metric) == ("b", "auc") else 3}
+        for f in study.figures
+        for line in f.lines
+        for s, site in enumerate("abc")
+        for k, metric in enumerate(("accuracy", "auc"))
+    ]
+    files = {f.name: f"figures/{f.name}.svg" for f in study.figures}
+    sites = pyarrow.Table.from_pylist(sites)
+
+    def show(**options):
+        html = render_page(study, table, NO_CLAIMS, RECORD, files, sites=sites)
+        return opened(html.replace('src="figures/', 'src="data:,'), **options)
+
+    return show
+
+
+def test_the_switch_of_the_metric_changes_the_table_of_the_sites_too(at_sites):
+    page = at_sites()
+    for name in ("f", "g"):
+        section = figure(page, name)
+        tables = section.locator(".sites tbody")
+        heads = [tables.nth(k).locator("tr").first.locator("td") for k in (0, 1)]
+        assert [table.is_visible() for table in heads[0].all()] == [True] * 4
+        assert "0.500" in section.locator(".sites .worst:visible").first.inner_text()
+        section.get_by_role("radio", name="AUC").check()
+        assert not tables.nth(0).is_visible()
+        assert tables.nth(1).is_visible()
+        assert heads[1].nth(2).inner_text() == "–"
+        assert "undefined, and left out, at b" in section.locator(".sites").inner_text()
+        assert "0.510" in section.locator(".sites .worst:visible").first.inner_text()
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_switch_of_the_sites_draws_the_worst_site_and_the_address_keeps_it(at_sites, width):
+    page = at_sites(width=width)
+    section = figure(page, "f")
+    section.get_by_role("radio", name="AUC").check()
+    section.get_by_role("radio", name="worst site").check()
+    assert "AUC at the worst site, p" in section.locator("h3").first.inner_text()
+    section.locator(".chart svg").first.focus()
+    page.keyboard.press("End")
+    _, rows = shown_values(section)
+    seen = sorted(float(of_line) for _, of_line, _ in rows)
+    expected = [value("accuracy", k, 10) - 0.07 for k in range(2)]
+    assert seen == pytest.approx(expected, abs=1e-4)
+    page.reload()
+    assert figure(page, "f").get_by_role("radio", name="worst site").is_checked()
+    grid = figure(page, "g")
+    before = grid.locator(".heat td").first.inner_text()
+    grid.get_by_role("radio", name="worst site").check()
+    assert float(before) - float(grid.locator(".heat td").first.inner_text()) == pytest.approx(0.05)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_all_tables_of_the_sites_are_there_without_scripts(at_sites):
+    page = at_sites(java_script_enabled=False)
+    assert figure(page, "f").locator(".sites table:visible").count() == 2
+
+
 def test_hostile_labels_are_text(page):
     button = figure(page, "first").locator(".labels button", has_text="</script >").first
     assert button.inner_text() == HOSTILE

@@ -23,13 +23,14 @@ from fedcommons.figures.captions import OF_METRICS
 from fedcommons.figures.claims_section import claims_section, count, tally
 from fedcommons.figures.headline import headline
 from fedcommons.figures.markup import Markup, joined, markup, packaged, text
-from fedcommons.figures.site_table import site_table
+from fedcommons.figures.site_table import site_tables
 from fedcommons.figures.summary_section import summary_section
 from fedcommons.figures.time_table import time_table
 from fedcommons.metrics import Metric
 from fedcommons.simulate.curve_fields import setting_words
 from fedcommons.simulate.definition import PAPER, PAPER_CLOCK, Figure, Study
 from fedcommons.simulate.summary import Summary
+from fedcommons.simulate.tables import worst_site
 
 SCRIPTS = ("page_charts.js", "page_figures.js", "page.js")
 COLUMNS = {  # what each kind of figure draws beside metrics
@@ -89,7 +90,7 @@ def render_page(
         """The tables under a figure."""
         found = []
         if sites is not None:
-            found.append(site_table(figure, sites, study.measured[0]))
+            found.append(site_tables(figure, sites, study.measured))
         if times is not None:
             found.append(time_table(figure, captions.labels(figure), times))
         return joined(found)
@@ -144,7 +145,9 @@ def _beside(reported: Mapping[str, Any]) -> Markup:
 def _figure_data(figure: Figure, table: pyarrow.Table, metrics: Sequence[Metric]) -> dict[str, Any]:
     """What page_figures.js draws of a figure; a value that is not there is null."""
     metrics = metrics if figure.kind in OF_METRICS else ()
-    columns = (*(metric.name for metric in metrics), *COLUMNS[figure.kind])
+    names = [metric.name for metric in metrics]
+    at_worst = [name for n in names if f"{(name := worst_site(n))}_mean" in table.column_names]
+    columns = (*names, *at_worst, *COLUMNS[figure.kind])
     lines = []
     for line in series.read(figure, table):
         curve = line.curve
@@ -174,6 +177,7 @@ def _figure_data(figure: Figure, table: pyarrow.Table, metrics: Sequence[Metric]
             {"name": metric.name, "title": metric.heading, "higher": metric.higher_is_better}
             for metric in metrics
         ],
+        "sites": bool(at_worst),
         "lines": lines,
     }
 

@@ -14,9 +14,26 @@ const axisNote = (scale) => (scale.log ? " (logarithmic axis)" : "");
 
 const headline = ({ title, higher, name }) =>
   (higher || name === "accuracy" ? title : `${title} (lower is better)`);
-const metricChoice = (figure, state, redraw) =>
+
+/** Which metric is shown, and of all test examples together or of each run's worst site. */
+function startMetric(figure, state) {
+  const names = figure.metrics.map(({ name }) => name);
+  initially(state, "metric", names, names[0]);
+  initially(state, "sites", figure.sites ? ["pooled", "worst site"] : ["pooled"], "pooled");
+}
+const metricChoices = (figure, state, redraw) => [
   choice("metric", figure.metrics.map(({ name }) => name), state, "metric", redraw,
-    (chosen) => figure.metrics.find(({ name }) => name === chosen).title);
+    (chosen) => figure.metrics.find(({ name }) => name === chosen).title),
+  choice("sites", figure.sites ? ["pooled", "worst site"] : ["pooled"], state, "sites", redraw)];
+/** The metric that is chosen, and what its numbers are called; the table of sites follows. */
+function chosenMetric(plot, figure, state) {
+  const metric = figure.metrics.find(({ name }) => name === state.metric);
+  for (const table of plot.parentElement.querySelectorAll("[data-metric]")) {
+    table.hidden = table.dataset.metric !== metric.name;
+  }
+  return state.sites === "pooled" ? { ...metric, of: metric.name, where: "" }
+    : { ...metric, of: `worst_site_${metric.name}`, where: " at the worst site" };
+}
 
 function probabilities(lines) {
   const found = ascending(lines.filter((line) => !line.always).map((line) => line.p));
@@ -38,10 +55,9 @@ function drawCurves(plot, figure, state, group) {
   const clocked = present(figure.lines[0].seconds);
   const moments = clocked ? ["second_moment"] : ["second_moment", "second_moment_exact"];
   const overs = clocked ? ["seconds", "ticks"] : ["rounds"];
-  const names = figure.metrics.map(({ name }) => name);
   initially(state, "p", ps, ps.at(-1));
   initially(state, "moment", moments, moments[0]);
-  initially(state, "metric", names, names[0]);
+  startMetric(figure, state);
   initially(state, "over", overs, overs[0]);
   const shared = { hidden: hiddenLines(state), redraw };
   const charts = { metric: perTime(shared, state), moment: perTime(shared, state) };
@@ -54,15 +70,15 @@ function drawCurves(plot, figure, state, group) {
     const where = clocked ? "" : `, p = ${state.p}`;
     const scale = valueScale(everything.map((line) => line.values[state.moment]));
     const moment = state.moment === "second_moment" ? "Second moment" : "Exact second moment";
-    const metric = figure.metrics.find(({ name }) => name === state.metric);
-    const metricScale = valueScale(everything.map((line) => line.values[metric.name]));
-    charts.metric.show(`${headline(metric)}${where}${axisNote(metricScale)}`,
-      series(metric.name), metricScale);
+    const metric = chosenMetric(plot, figure, state);
+    const metricScale = valueScale(everything.map((line) => line.values[metric.of]));
+    charts.metric.show(`${headline(metric)}${metric.where}${where}${axisNote(metricScale)}`,
+      series(metric.of), metricScale);
     charts.moment.show(`${moment}${where}${axisNote(scale)}`, series(state.moment), scale);
   }
   plot.append(
     controls(
-      metricChoice(figure, state, redraw),
+      ...metricChoices(figure, state, redraw),
       choice("over", overs, state, "over", redraw),
       choice("p", ps, state, "p", redraw),
       choice("second moment", moments, state, "moment", redraw,
@@ -190,10 +206,10 @@ function drawGrid(plot, figure, state) {
   initially(state, "round", rounds, rounds[0]);
   initially(state, "p", ps, ps.at(-1));
   initially(state, "label", labels, labels[0]);
-  initially(state, "metric", metrics.map(({ name }) => name), metrics[0].name);
-  const reached = (line, statistic) => line.values[state.metric][statistic][state.round];
+  startMetric(figure, state);
+  const reached = (line, statistic) => line.values[metric.of][statistic][state.round];
   const offered = () => lines.map(({ values }) => { // at these rounds
-    const { mean, half } = values[state.metric];
+    const { mean, half } = values[metric.of];
     return { mean: rounds.map((r) => mean[r]), half: rounds.map((r) => half[r]) };
   });
   const heat = html("div", { class: "heat" });
@@ -201,10 +217,12 @@ function drawGrid(plot, figure, state) {
   const chart = lineChart({ shared, xLabel: "offline cost dc, copies per example",
     xLog: lines.every((line) => line.c * line.d > 0), cursorText: (cost) => `dc = ${cost}` });
 
+  let metric = null; // as it is chosen
+
   const short = ({ title }) => (title === "Test accuracy" ? "accuracy" : title);
   const costOf = (line) => Number((line.c * line.d).toPrecision(6));
 
-  function cell(line, box, [low, high], metric) {
+  function cell(line, box, [low, high]) {
     const mean = line && reached(line, "mean");
     if (!present(mean)) return html("td", { class: "none" }, "–");
     const from = metric.higher ? mean - low : high - mean; // the better, the darker
@@ -223,7 +241,7 @@ function drawGrid(plot, figure, state) {
   }
 
   function redraw() {
-    const metric = metrics.find(({ name }) => name === state.metric);
+    metric = chosenMetric(plot, figure, state);
     const now = offered();
     const means = now.flatMap(({ mean }) => mean).filter(present);
     const range = [least(means), greatest(means)];
@@ -234,21 +252,21 @@ function drawGrid(plot, figure, state) {
     const box = tip(heat);
     const head = ds.map((d) => html("th", { scope: "col" }, `d = ${d}`));
     const body = [...cs].reverse().map((c) => html("tr", {}, html("th", { scope: "row" }, `c = ${c}`),
-      ...ds.map((d) => cell(drawn.find((line) => line.c === c && line.d === d), box, range, metric))));
-    const where = `after round ${state.round}, p = ${state.p}`;
+      ...ds.map((d) => cell(drawn.find((line) => line.c === c && line.d === d), box, range))));
+    const where = `${metric.where} after round ${state.round}, p = ${state.p}`;
     const foot = html("tr", {}, html("td", { class: "corner" }), ...head);
-    heat.prepend(html("table", {}, html("caption", {}, `${headline(metric).replace("Test accuracy", "Accuracy")} ${where}`),
+    heat.prepend(html("table", {}, html("caption", {}, `${headline(metric).replace("Test accuracy", "Accuracy")}${where}`),
       html("tbody", {}, ...body), html("tfoot", {}, foot)));
     const series = cs.map((c, k) => {
       const row = drawn.filter((line) => line.c === c).sort((a, b) => a.d - b.d);
       return { label: `c = ${c}`, color: color(k), dashed: k >= N_COLORS, xs: row.map(costOf),
         mean: row.map((line) => reached(line, "mean")), half: row.map((line) => reached(line, "half")) };
     });
-    chart.show(`What the copies buy, ${where}`, series, valueScale(now));
+    chart.show(`What the copies buy,${where}`, series, valueScale(now));
   }
   plot.append(
     controls(
-      metricChoice(figure, state, redraw),
+      ...metricChoices(figure, state, redraw),
       choice("after round", rounds, state, "round", redraw),
       choice("p", ps, state, "p", redraw),
       choice("line", labels, state, "label", redraw)),

@@ -1,8 +1,8 @@
-"""What every line of a figure reached at each site, as a table with the worst site marked."""
+"""What every line of a figure reached at each site: a table for each metric."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow
@@ -15,20 +15,33 @@ from fedcommons.metrics import Metric
 from fedcommons.simulate.definition import Figure
 
 BLOCK = """<details class="sites"$open><summary>At each site</summary>
+$tables</details>"""
+TABLE = """<div data-metric="$name">
 <p>$metric at each site’s own test examples after the last round. ▼ marks the worst site of a
 line.$undefined</p>
 <div class="scroll" tabindex="0" role="group" aria-label="What each line reached at each site">
 <table><thead><tr><th scope="col">line</th><th scope="col">p</th>$head</tr></thead>
-<tbody>$rows</tbody></table></div></details>"""
+<tbody>$rows</tbody></table></div></div>"""
 WORST = '<td class="worst">$words <span title="worst site">▼</span></td>'
 MOST_SHOWN = 12  # lines of a table that need not be opened
 Row = Mapping[str, Any]
 
 
-def site_table(figure: Figure, sites: pyarrow.Table, main: Metric) -> Markup:
-    """Empty for kinds of figures that compare no models."""
+def site_tables(figure: Figure, sites: pyarrow.Table, metrics: Sequence[Metric]) -> Markup:
+    """A table for each metric, of which the page shows the one that is chosen.
+
+    Empty for kinds of figures that compare no models.
+    """
     if figure.kind not in captions.OF_METRICS:
         return Markup()
+    return markup(
+        BLOCK,
+        open=Markup(" open" if len(figure.lines) <= MOST_SHOWN else ""),
+        tables=joined(_table(figure, sites, metric) for metric in metrics),
+    )
+
+
+def _table(figure: Figure, sites: pyarrow.Table, main: Metric) -> Markup:
     last = pyarrow.compute.max(sites["round"]).as_py()
     wanted = pyarrow.compute.and_(
         pyarrow.compute.equal(sites["round"], last),
@@ -45,8 +58,8 @@ def site_table(figure: Figure, sites: pyarrow.Table, main: Metric) -> Markup:
     ]
     unknown = [name for name in names if not any(at[name]["runs"] for _, _, at in lines)]
     return markup(
-        BLOCK,
-        open=Markup(" open" if len(lines) <= MOST_SHOWN else ""),
+        TABLE,
+        name=main.name,
         metric=main.heading if main.is_proportion else f"{main.heading} ({main.direction})",
         undefined=_undefined(unknown, main),
         head=joined(markup('<th scope="col">$name</th>', name=name) for name in names),

@@ -1,9 +1,13 @@
 """How long a round waits for answers, and for anybody to be connected."""
 
+from dataclasses import replace
+
 import pytest
 
 from fedcommons.errors import FederationError
 from fedcommons.federate.server import asking, deadlines, open_question
+from fedcommons.federate.server.never_on_time import NeverOnTime
+from fedcommons.federate.server.round_notes import RoundNote, SiteNote
 from fedcommons.federate.transport.embedded_grid import EmbeddedGrid
 from tests.federate.server.trouble import Clock
 from tests.federate.tiny import (
@@ -150,6 +154,20 @@ def test_a_site_that_has_never_been_on_time_is_named_with_what_would_help(tiny, 
     assert said[0].startswith("b has never been on time, and no answer of it has come: a longer")
     assert "less work" in said[0]
     assert "late = remember" in said[0]
+
+
+def test_a_site_whose_app_fails_is_not_told_of_deadlines():
+    def said(*outcomes):
+        told = NeverOnTime(remembers_late=True)
+        notes = [
+            RoundNote(k, sites=(SiteNote("b", False, of, 0.5), SiteNote("c", True, "answered", 0)))
+            for k, of in enumerate(outcomes)
+        ]
+        return told.look([replace(note, deadline=5.0) for note in notes])
+
+    assert said(*["AttributeError"] * 5) == []
+    assert "a longer deadline than 5.0 s" in said("AttributeError", "no answer", "no answer")[0]
+    assert said("no answer", "no answer") == []
 
 
 def test_late_answers_of_a_site_that_is_never_on_time_say_how_long_it_takes(tiny, slow, caplog):
