@@ -220,3 +220,15 @@ def test_a_training_that_nobody_answers_ends_and_can_go_on(tiny):
     assert {(s["outcome"], s["straggler_prob"]) for s in notes[0]["sites"]} == {
         ("answered", 0.05 / 2)
     }
+
+
+def test_what_is_not_work_is_the_way_there_and_back():
+    deadline = deadlines.Deadline(10.0)
+    assert deadline.link("a") is None
+    for took, worked in ((5.0, 3.0), (6.0, 2.0), (4.0, 1.0), (9.0, 8.0), (7.0, 2.0)):
+        deadline.note_answer("a", took, worked)
+    for worked in (None, "2", -1.0, 11.0, float("nan")):  # a site says nothing that can be used
+        deadline.note_answer("a", 10.0, worked)
+        deadline.note_answer("b", 10.0, worked)
+    assert deadline.link("a") == pytest.approx(4.2)  # of 1, 2, 3, 4 and 5
+    assert deadline.link("b") is None
