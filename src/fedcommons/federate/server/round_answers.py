@@ -16,11 +16,10 @@ from fedcommons.federate.server.advice import advice
 from fedcommons.federate.server.answer_files import Row
 from fedcommons.federate.server.deadlines import Decided
 from fedcommons.federate.server.quarantine import QUARANTINED, Offence
+from fedcommons.federate.server.round_notes import NOT_ASKED
 from fedcommons.federate.server.site_metrics import Numbers, SiteMetrics
 
 logger = shown.logger(__name__)
-
-NOT_ASKED = "not asked"
 
 
 @dataclass(frozen=True, slots=True)
