@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -19,7 +18,7 @@ from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.holders import held_by_each
 from fedcommons.federate.protocol.model_schema import NamedArrays, digest_of
 from fedcommons.federate.protocol.refusals import AnswerRefused, CommitUnknown
-from fedcommons.federate.server import asking, corrections, site_metrics, withdrawals
+from fedcommons.federate.server import corrections, site_metrics, withdrawals
 from fedcommons.federate.server.answer_parts import Parts, correction_of, n_chunks, parts_of
 from fedcommons.federate.server.asked import Asked
 from fedcommons.federate.server.asking import Asking, Heard
@@ -188,7 +187,7 @@ class AnswerCollector:
         decided = self._decided()
         seconds = decided.seconds
         places = np.flatnonzero(asked).tolist()
-        self._await_somebody([members[place].identity for place in places], seconds)
+        meeting.await_one_of([members[place].identity for place in places], self.link, seconds)
         self._dismissals.tell(self.link, seconds=seconds)
         found = RoundAnswers(
             [None] * len(members),
@@ -225,6 +224,7 @@ class AnswerCollector:
         }
         if self.work and task == "answer":
             common |= {"work": self.work, "seconds": seconds, "training": self._questions.training}
+            fields_of = self._link_seconds
         if owed is not None:
             common |= {"training": self._questions.training, "keep-after": KEEP_AFTER * seconds}
         if self.anchors is not None and task == "answer":
@@ -293,7 +293,7 @@ class AnswerCollector:
                 self._note_failure(found, place, reply.failure)
                 self.live.heard(members[place].site, found.outcomes[place], took)
                 continue
-            self.deadline.note_answer(members[place].site, took)
+            self.deadline.note_answer(members[place].site, took, reply.fields.get("worked"))
             parts = None
             try:
                 if "withdrew" in reply.fields:
@@ -349,15 +349,10 @@ class AnswerCollector:
             {m.site: owed[m.identity].age for m in members if m.identity in owed},
         )
 
-    def _await_somebody(self, identities: list[str], seconds: float) -> None:
-        """Look who is connected, until the deadline if it is none of these."""
-        meeting, end = self.federation.meeting, time.monotonic() + seconds
-        meeting.ask_newcomers(self.link)
-        while identities and all(meeting.node(identity) is None for identity in identities):
-            if (left := end - time.monotonic()) <= 0:
-                break
-            time.sleep(min(asking.POLL_SECONDS, left))
-            meeting.ask_newcomers(self.link)
+    def _link_seconds(self, place: int) -> Mapping[str, Any]:
+        """How long ways to a site and back take, if it is known."""
+        link = self.deadline.link(self.commit.members[place].site)
+        return {} if link is None else {"link-seconds": link}
 
     def _checked(self, reply: Reply, place: int, round_number: int) -> Mapping[str, Any]:
         """The fields of a reply to this question, from this site, under this commit."""

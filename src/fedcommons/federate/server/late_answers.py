@@ -79,7 +79,8 @@ class LateAnswers:
             came = self._came[identity] = self._taken(question, reply)
             place = self.federation.commit.index(identity)
             if came.row is not None and place is not None:
-                self._deadline.note_answer(self.federation.commit.members[place].site, came.seconds)
+                site = self.federation.commit.members[place].site
+                self._deadline.note_answer(site, came.seconds, reply.fields.get("worked"))
         return bool(self._came)
 
     def _taken(self, question: OpenQuestion, reply: Reply) -> _Came:
