@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -287,7 +287,7 @@ def as_json(view: Overview, *, rounds: int = 40) -> dict[str, Any]:
         ],
         "sites": [
             {
-                **{name: value for name, value in asdict(site).items() if name != "notes"},
+                **{name: getattr(site, name) for name in SHOWN},
                 "doing": doing(site, view.live, now),
                 "strip": [[*mark(one), one.outcome] for one in site.notes[-rounds:]],
             }
@@ -295,6 +295,9 @@ def as_json(view: Overview, *, rounds: int = 40) -> dict[str, Any]:
         ],
         "happenings": [asdict(one) for one in view.happenings[-MOST_HAPPENINGS:]],
     }
+
+
+SHOWN = tuple(one.name for one in fields(SiteView) if one.name != "notes")
 
 
 def value_of(note: RoundNote, metric: str | None) -> float | None:
