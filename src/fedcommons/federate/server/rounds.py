@@ -17,7 +17,8 @@ from fedcommons.federate.protocol.holders import held_by_each, owned_by_each
 from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays
 from fedcommons.federate.server import answer_sizes, corrections, estimation, withdrawals
 from fedcommons.federate.server.answer_files import AnswerFiles, Row
-from fedcommons.federate.server.answers import AnswerCollector, Asked
+from fedcommons.federate.server.answers import AnswerCollector
+from fedcommons.federate.server.asked import Asked
 from fedcommons.federate.server.asking import Heard
 from fedcommons.federate.server.choice import Choice, Chooser
 from fedcommons.federate.server.code_choice import straggler_prob
@@ -159,6 +160,8 @@ class Rounds:
             deadline=None if found.decided is None else round(found.decided.seconds, 3),
             why="" if found.decided is None else found.decided.why,
             rate=step.rate,
+            bytes_sent=len(step.asked.asking.asked) * sum(x.nbytes for x in state.model.values()),
+            bytes_received=self.files.row_bytes * sum(row is not None for row in found.all_rows),
         )
         self.chooser.learn([note])
         return note
@@ -254,7 +257,9 @@ class Rounds:
             with_late(site, by_site[site.site]) if site.site in by_site else site
             for site in note.sites
         ]
-        return replace(note, sites=tuple(sites))
+        names = {place: member.site for place, member in enumerate(commit.members)}
+        training = note.training.joined(found.site_metrics(names))
+        return replace(note, sites=tuple(sites), training=training)
 
     def remember(self, state: TrainingState, found: RoundAnswers) -> None:
         """Have late answers in the memory, without a step."""
