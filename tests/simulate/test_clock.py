@@ -33,6 +33,7 @@ LINES = {
         "policy": "deadline", "estimator": "memory", "late": "remember", "warm": True,
     },
     "latest": {"policy": "deadline", "deadline": 0.8, "estimator": "latest", "late": "remember"},
+    "blended": {"policy": "deadline", "deadline": 0.8, "estimator": "blended", "late": "remember"},
     "late_discarded": {"policy": "deadline", "deadline": 1.5, "estimator": "memory"},
     "fedbuff": {"policy": "fastest:2", "estimator": "fedbuff", "late": "remember"},
     "fedasync": {

@@ -154,6 +154,7 @@ class Settings:
             )
         estimator = ESTIMATORS[method.estimator]
         fits = estimator.remembers and not estimator.needs_p and estimator.moves is None
+        fits = fits and not estimator.compares
         if not fits or estimator.unbiased:
             raise ArgumentError(
                 "correct must be false unless the estimator counts a missing site by its last "
