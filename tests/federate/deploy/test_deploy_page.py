@@ -1,4 +1,4 @@
-"""Every command of docs/deploy.md, in order, on one machine with other folders and ports."""
+"""Every command of docs/deploy.md, then of docs/operate.md, in order, on one machine."""
 
 import os
 import re
@@ -18,7 +18,7 @@ from fedcommons.federate.deploy.supervisor import Process, wait_until
 from tests.federate.deploy.leftovers import is_listening, processes_that_know
 from tests.federate.deploy.proxied import need_nginx
 
-PAGE = Path(__file__).parents[3] / "docs" / "deploy.md"
+DOCS = Path(__file__).parents[3] / "docs"
 SITES = ["hospital-a", "hospital-b", "hospital-c"]
 BACKGROUND = "# keeps running\n"
 ONCE = {  # sections for each site, of which one tells enough
@@ -29,9 +29,10 @@ ONCE = {  # sections for each site, of which one tells enough
 
 
 def blocks(language: str) -> list[tuple[str, str]]:
-    """(heading, code) of every block in this language, in the order of the page."""
+    """(heading, code) of every block in this language, in the order of the pages."""
     found, heading = [], ""
-    for match in re.finditer(r"^## ([^\n]*)$|^```(\w+)\n(.*?)^```$", PAGE.read_text(), re.M | re.S):
+    text = "".join((DOCS / page).read_text() for page in ("deploy.md", "operate.md"))
+    for match in re.finditer(r"^## ([^\n]*)$|^```(\w+)\n(.*?)^```$", text, re.M | re.S):
         if match[1]:
             heading = match[1]
         elif match[2] == language:
@@ -183,7 +184,7 @@ def sites_of(heading: str) -> list[str]:
     """Where a section's commands are given; "" is the server."""
     if heading.startswith("At each site") and heading not in ONCE:
         return SITES
-    return ["hospital-a"] if heading.startswith("At ") else [""]
+    return ["hospital-a"] if heading.startswith(("At one site", "At each site")) else [""]
 
 
 def check_what_happened(printed: dict[str, str]) -> None:
