@@ -19,6 +19,7 @@ from fedcommons.cli import (
     federate_backup,
     federate_demo,
     federate_deploy,
+    federate_desk,
     federate_kit,
     federate_server,
     federate_site,
@@ -163,6 +164,8 @@ def parse_config(text: str) -> dict[str, Any]:
 
 
 app.command("demo")(federate_demo.demo)
+app.command("watch")(federate_desk.watch)
+app.command("metrics")(federate_desk.metrics)
 app.command("quarantine")(federate_server.quarantine)
 for command in (
     federate_site.check,

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedcommons import checks
-from fedcommons.cli import screen
+from fedcommons.cli import federate_server, screen
 from fedcommons.cli.extras import need_flower
 from fedcommons.cli.options import AsJson
 from fedcommons.errors import ArgumentError, FederationError, StoreError
@@ -187,14 +187,21 @@ def trust(
         screen.say(f"{site} is pinned: {rotations.newest}")
 
 
-def status(folder: StoreFolder, as_json: AsJson = False) -> None:
+def status(
+    folder: Annotated[Path, typer.Argument(help="A site's store, or the server's state-dir.")],
+    as_json: AsJson = False,
+) -> None:
     """Show a site's commit and the examples that it holds.
 
-    The whole store is read, so damage is noticed.
+    The whole store is read, so damage is noticed. Of a server's folder: who was
+    asked, who answered in time, and who was late by how much, without locking it.
 
     Example: fedcommons federate status /srv/hospital-a/store
     """
     need_flower()
+    if (folder / "format.json").exists():
+        federate_server.show_status(folder, as_json=as_json)
+        return
     from fedcommons.federate.site.status import status_of
 
     _show(folder, status_of, _print_status, as_json=as_json)

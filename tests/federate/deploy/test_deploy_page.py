@@ -1,4 +1,4 @@
-"""Every command of docs/deploy.md, then of docs/operate.md, in order, on one machine."""
+"""Every command of docs/deploy.md, then of docs/maintenance.md, in order, on one machine."""
 
 import os
 import re
@@ -31,7 +31,7 @@ ONCE = {  # sections for each site, of which one tells enough
 def blocks(language: str) -> list[tuple[str, str]]:
     """(heading, code) of every block in this language, in the order of the pages."""
     found, heading = [], ""
-    text = "".join((DOCS / page).read_text() for page in ("deploy.md", "operate.md"))
+    text = "".join((DOCS / page).read_text() for page in ("deploy.md", "maintenance.md"))
     for match in re.finditer(r"^## ([^\n]*)$|^```(\w+)\n(.*?)^```$", text, re.M | re.S):
         if match[1]:
             heading = match[1]

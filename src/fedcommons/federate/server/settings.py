@@ -20,7 +20,8 @@ from fedcommons.methods import Method
 from fedcommons.step_control import PLAIN
 from fedcommons.stragglers import StragglerModel
 
-DEFAULT_ESTIMATOR = "filled"  # the one that suits apps with local steps, and needs no p
+DEFAULT_ESTIMATOR = "blended"  # suits apps with local steps, alike or lopsided, and needs no p
+FITS_ESTIMATOR = "filled"  # with work that fits: an answer is what is remembered, in part renewed
 LATE = ("remember", "discard")  # what becomes of an answer that comes after its round
 WORKS = ("full", "fits")
 SCALES = ("none", "standard")
@@ -72,9 +73,10 @@ class Settings:
         """Settings from the fields of `Method` and their own, side by side.
 
         `batch_size` = 0 is a full batch, as in a run config, which has no None. The estimator is
-        `DEFAULT_ESTIMATOR` unless it is given.
+        `DEFAULT_ESTIMATOR`, or `FITS_ESTIMATOR` with work = "fits", unless it is given.
         """
-        settings.setdefault("estimator", DEFAULT_ESTIMATOR)
+        default = FITS_ESTIMATOR if settings.get("work") == "fits" else DEFAULT_ESTIMATOR
+        settings.setdefault("estimator", default)
         if type(size := settings.get("batch_size")) is int and size == 0:
             settings["batch_size"] = None
         of_method = {f.name: settings.pop(f.name) for f in fields(Method) if f.name in settings}
@@ -269,10 +271,10 @@ def remembers_late(settings: Settings, late: str | None) -> bool:
         return estimator.remembers
     if late not in LATE:
         raise ArgumentError(f"late must be one of {', '.join(LATE)}, got {late!r}")
-    if late == "remember" and not estimator.remembers:
-        known = ", ".join(e.name for e in ESTIMATORS.values() if e.remembers)
+    if late == "remember" and not estimator.hears_late:
+        known = ", ".join(e.name for e in ESTIMATORS.values() if e.hears_late and not e.anchors)
         raise ArgumentError(
-            f"late = 'remember' needs an estimator that remembers, such as {known}, got "
-            f"{estimator.name!r}"
+            f"late = 'remember' needs an estimator with a use for late answers, such as {known}, "
+            f"got {estimator.name!r}"
         )
     return late == "remember"
