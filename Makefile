@@ -29,9 +29,9 @@ $(READY): pyproject.toml constraints.txt
 	$(PIP) --editable . --group dev
 	@touch $(READY)
 
-# Flower, Ray, PyTorch, Dask and Hugging Face's datasets: the reproduction does without them.
+# Flower, Ray, PyTorch, Dask, Hugging Face's datasets, MLflow and more: the reproduction does without them.
 $(FEDERATION): $(READY)
-	$(PIP) --editable '.[flower,simulation,torch,cluster,datasets]'
+	$(PIP) --editable '.[flower,simulation,torch,cluster,datasets,tracking,monitoring]'
 	@touch $(FEDERATION)
 
 # Sphinx and what executes the notebooks.
@@ -113,7 +113,8 @@ chaos: $(FEDERATION) ## Kill processes of a real federation at random, and see t
 # are several builds of one version, each with hashes of its own.
 lock: $(READY) ## Write requirements.lock: the pins of constraints.txt with their hashes
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-annotate --generate-hashes \
-		--extra flower --extra simulation --extra cluster --extra datasets --group dev --group docs --constraint constraints.txt \
+		--extra flower --extra simulation --extra cluster --extra datasets \
+		--extra tracking --extra monitoring --group dev --group docs --constraint constraints.txt \
 		--custom-compile-command "make lock" --output-file requirements.lock pyproject.toml
 
 licences: $(FEDERATION) ## Write docs/licences.md: what fedcommons depends on, under which licences

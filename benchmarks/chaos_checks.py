@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import itertools
 import re
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,10 +13,8 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-from flwr.app import Context
-from flwr.serverapp import Grid, ServerApp
 
-from fedcommons.federate.apps.local_run import read_app
+from fedcommons.federate.apps.local_run import run_recorded
 from fedcommons.federate.protocol import records
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.server.checkpoints import read_checkpoint
@@ -26,8 +22,6 @@ from fedcommons.federate.server.round_notes import RoundNote
 from fedcommons.federate.server.state import ServerState
 from fedcommons.federate.site.holdings import holdings_of
 from fedcommons.federate.site.store import Store
-from fedcommons.flower import CodedSum, run_embedded, settings_from, share
-from fedcommons.stragglers import Trace
 
 RTOL, ATOL = 1e-5, 1e-7  # the rounding of 32-bit answers
 MARK = re.compile(rb"<(private|shared)-of-(site-\d+)-(\d+)>")
@@ -239,18 +233,6 @@ def _run(
     mask: np.ndarray,
 ) -> None:
     """Run the client of an app on the embedded engine; the server asks by a recorded trace."""
-    server, n_sites = ServerApp(), len(stores)
-    with _importable(app.resolve()):
-        task = importlib.import_module(f"{app.name}.task")
-        client = importlib.import_module(f"{app.name}.client_app").app
-
-    @server.main()
-    def main(grid: Grid, context: Context) -> None:
-        initial = task.initial_arrays()
-        settings = settings_from(context.run_config)
-        strategy = CodedSum(share(grid, context), **settings, stragglers=Trace(mask))
-        strategy.start(grid, initial, num_rounds=int(context.run_config["num-rounds"]))
-
     nodes = [
         {
             "site": site,
@@ -258,20 +240,11 @@ def _run(
             "peers": "first-use",
             "data": str(data[site]),
             "partition-id": place,
-            "num-partitions": n_sites,
+            "num-partitions": len(stores),
         }
         for place, (site, store) in enumerate(stores.items())
     ]
-    run_embedded(server, client, nodes, {**read_app(app)[1], **config})
-
-
-@contextlib.contextmanager
-def _importable(folder: Path) -> Any:
-    sys.path.insert(0, str(folder))
-    try:
-        yield
-    finally:
-        sys.path.remove(str(folder))
+    run_recorded(app, nodes, config, mask)
 
 
 def largest_difference(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> float:

@@ -14,19 +14,21 @@ ROOT = Path(fedcommons.__file__).parent
 CONCEPTS = ""
 ROOMS = {  # each room, and the rooms that it may import beside itself and the concepts
     CONCEPTS: (),
-    "simulate": (),
+    "tracking": (),
+    "simulate": ("tracking",),
     "plan": (),
     "federate.protocol": (),
     "federate.site": ("federate.protocol",),
-    "federate.server": ("federate.protocol",),
+    "federate.server": ("federate.protocol", "tracking"),
     "federate.backup": ("federate.protocol", "federate.site", "federate.server"),
-    "federate.transport": ("federate.protocol", "federate.site", "federate.server"),
-    "flower": ("federate",),
+    "federate.transport": ("federate.protocol", "federate.site", "federate.server", "tracking"),
+    "flower": ("federate", "tracking"),
     "federate.apps": ("flower", "federate"),
     "federate.deploy": ("flower", "federate"),
     "claims": ("simulate",),
     "figures": ("simulate", "plan", "federate", "claims"),
-    "cli": ("simulate", "plan", "federate", "flower", "claims", "figures"),
+    "desk": ("federate", "figures"),
+    "cli": ("simulate", "plan", "federate", "flower", "claims", "figures", "tracking", "desk"),
 }
 FLOWER = ("federate.transport", "federate.apps", "flower")  # who may import flwr
 FRONTS = ("fedcommons", "fedcommons.federate")  # they name, for type checkers, what they show

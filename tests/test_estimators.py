@@ -12,7 +12,7 @@ from tests.scenarios import CODES, SCHEMES, federation
 
 N, M, PARAMS = 5, 14, 3
 ALL = [*ESTIMATORS, *ODD_ESTIMATORS]
-UNKNOWN_MOMENT = {"tests.odd_parts:first_half", "trimmed_mean", "filled"}
+UNKNOWN_MOMENT = {"tests.odd_parts:first_half", "trimmed_mean", "filled", "blended"}
 AVERAGES = {"responder_average", "fedbuff", "fedasync"}  # with equal p alone it is known
 UNEQUAL = np.array([0.0, 0.3, 0.5, 0.85, 0.6])
 EQUAL = np.full(N, 0.4)

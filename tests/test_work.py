@@ -72,3 +72,10 @@ def test_words_name_work():
             Work(kind, size)
     with pytest.raises(ArgumentError, match="fitting must be given"):
         Work("chunk").sizes(HELD)
+
+
+def test_work_takes_what_the_ways_leave():
+    assert work.time_to_work(10.0) == 5.0
+    assert work.time_to_work(10.0, 0.0) == 8.0
+    assert work.time_to_work(10.0, 7.5) == 2.0
+    assert work.time_to_work(10.0, 12.0) == 0.0

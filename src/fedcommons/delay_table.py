@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -39,6 +40,8 @@ COLUMNS = {  # attribute, and the names of its column
     "away_seconds": ("away_seconds", "mean_seconds_away"),
 }
 RECORDED = ("site", "asked_at", "took")  # the columns of a recording
+OF_A_FEDERATION = ("site", "round", "seconds")  # of a federation's answers.parquet
+ROUNDED = 1e-3  # seconds, to which it rounds
 BELOW_1 = ("failure", "away")
 
 
@@ -148,22 +151,25 @@ def _checked(lines: SiteLines, name: str, column: int | None) -> FloatArray:
 def read_recording(path: str | os.PathLike[str]) -> dict[str, FloatArray]:
     """The seconds of each site's jobs in the order in which they were asked, from a Parquet file.
 
-    Its columns are `RECORDED`: when a site was asked, and how long its answer took.
+    Its columns are `RECORDED`: when a site was asked, and how long its answer took. The
+    `answers.parquet` of a federation serves as well: answers that came count, late ones too.
     """
     path = checks.path("delays", path)
     table = read_parquet(path, DataError)
     missing = [name for name in RECORDED if name not in table.column_names]
-    if missing:
-        raise DataError(
-            f"{path} must have the columns {', '.join(RECORDED)}, got none called {missing[0]!r}"
-        )
-    sites = table.column("site").to_numpy(zero_copy_only=False).astype(str)
     try:
-        asked, took = (
-            checks.finite(name, table.column(name).to_numpy(zero_copy_only=False))
-            for name in RECORDED[1:]
-        )
-    except ArgumentError as error:
+        if missing and set(OF_A_FEDERATION) <= set(table.column_names):
+            columns = _of_a_federation(table.to_pylist())
+        elif missing:
+            raise DataError(
+                f"{path} must have the columns {', '.join(RECORDED)}, got none called "
+                f"{missing[0]!r}"
+            )
+        else:
+            columns = [table.column(name).to_numpy(zero_copy_only=False) for name in RECORDED]
+        sites = np.asarray(columns[0]).astype(str)
+        asked, took = map(checks.finite, RECORDED[1:], columns[1:])
+    except (ArgumentError, TypeError, ValueError) as error:
         raise DataError(f"{path}: {error}") from None
     found = {}
     for site in dict.fromkeys(sites.tolist()):
@@ -178,6 +184,16 @@ def read_recording(path: str | os.PathLike[str]) -> dict[str, FloatArray]:
             raise DataError(f"{path}: took must be > 0, got {took[rows].min():g} of {site}")
         found[site] = took[rows]
     return found
+
+
+def _of_a_federation(rows: list[dict[str, Any]]) -> list[list[Any]]:
+    """Its answers as the columns of a recording: asked in a round instead of at a time."""
+    came = [row for row in rows if row["seconds"] is not None]
+    return [
+        [row["site"] for row in came],
+        [float(row.get("asked_in") or row["round"]) for row in came],
+        [max(float(row["seconds"]), ROUNDED / 2) for row in came],
+    ]
 
 
 def published(n_clients: int) -> DelayTable:

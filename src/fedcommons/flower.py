@@ -162,7 +162,7 @@ def share(
         **asked,
         seconds=given(timeout, "timeout", 120),
         reshare=given(reshare, "reshare", False),
-        leave=_names(given(leave, "leave", "")),
+        leave=_listed("leave", given(leave, "leave", ""), "names"),
         seed=given(seed, "seed", None),
         most_examples=config.get("max-examples", MOST_EXAMPLES),
     )
@@ -174,12 +174,13 @@ def settings_from(run_config: Mapping[str, Any]) -> dict[str, Any]:
     They are checked, and so is num-rounds: call this before `share`, so that a mistake is noticed
     before an exchange is made. A negative straggler-prob means that it is estimated, deadline = 0
     that it is adaptive, rehearse-stragglers = p that sites are missing at random, an empty watch
-    that no metric is watched, and an empty late that late answers are remembered where the
-    estimator remembers.
+    that no metric is watched, an empty late that late answers are remembered where the estimator
+    remembers, and an empty track (else targets with commas between) that nothing is tracked.
     """
     from fedcommons.federate.server.evaluation import Evaluation
     from fedcommons.federate.server.settings import Settings, remembers_late
     from fedcommons.federate.transport.coded_sum import sites_per_round
+    from fedcommons.tracking import targets
 
     names = (
         "estimator",
@@ -221,6 +222,9 @@ def settings_from(run_config: Mapping[str, Any]) -> dict[str, Any]:
     if run_config.get("late"):
         found["late"] = run_config["late"]
         remembers_late(settings, run_config["late"])
+    if run_config.get("track"):
+        found["track"] = _listed("track", run_config["track"], "targets")
+        targets(found["track"], absolute=True)
     found |= _watched(run_config)
     checks.integer("num-rounds", run_config.get("num-rounds", 0), low=0)
     if "deadline" in run_config:
@@ -242,9 +246,9 @@ def _watched(run_config: Mapping[str, Any]) -> dict[str, Any]:
     return {"watch": found.metric, "direction": found.direction, "patience": found.patience}
 
 
-def _names(value: Any) -> list[str]:
-    """Names, or one text of names with commas between."""
-    names = value.split(",") if isinstance(value, str) else value
-    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
-        raise ArgumentError(f"leave must be names with commas between, got {value!r}")
-    return [name.strip() for name in names if name.strip()]
+def _listed(name: str, value: Any, what: str) -> list[str]:
+    """Texts, or one text of them with commas between."""
+    texts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
+        raise ArgumentError(f"{name} must be {what} with commas between, got {value!r}")
+    return [text.strip() for text in texts if text.strip()]

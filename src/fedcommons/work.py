@@ -23,6 +23,7 @@ WORKS = ("full", "mini", "sized", "anytime", "chunk", "sagachunk")
 TO_MEASURE = ("sized", "anytime", "chunk", "sagachunk")  # whose size follows from the speed
 IN_CHUNKS = ("chunk", "sagachunk")
 FITS = "fits"  # one of these two, by the model: `kind_that_fits`
+HALF, NOT_TO_SPARE = 0.5, 0.8
 MINI = re.compile(r"mini:([1-9][0-9]*)")
 
 
@@ -101,6 +102,17 @@ def kind_that_fits(*, linear: bool) -> str:
     return "chunk" if linear else "sagachunk"
 
 
+def time_to_work(deadline: float, link: float | None = None) -> float:
+    """How many seconds of a deadline work is to take, by the ways there and back; >= 0.
+
+    Where these are not known they may take half of it. The next answer may take longer than those
+    before, so a fifth of what they leave is to spare.
+    """
+    if link is None:
+        return HALF * deadline
+    return NOT_TO_SPARE * max(deadline - link, 0.0)
+
+
 def fitting(delays: Delays, seconds: float, per_example: float, n_clients: int) -> FloatArray:
     """How many examples each client works through in so many seconds on average, fractions too.
 
@@ -127,7 +139,7 @@ def chunks(places: IntArray, size: int, *, least: int = 1) -> list[IntArray]:
     return np.array_split(places, min(max(1, wanted), most))
 
 
-__all__ = ["FITS", "WORKS", "Work", "chunks", "fitting", "kind_that_fits", "parse"]
+__all__ = ["FITS", "WORKS", "Work", "chunks", "fitting", "kind_that_fits", "parse", "time_to_work"]
 
 
 def __dir__() -> list[str]:

@@ -1,5 +1,6 @@
 """A study is watched while it runs."""
 
+import json
 import shutil
 
 import numpy as np
@@ -17,7 +18,9 @@ SMALL = ("--rounds", "3", "--figure", "figure2", "--curves", "no sharing")
 def folder(tmp_path_factory):
     """A study of which two of five runs are finished."""
     out = tmp_path_factory.mktemp("watch") / "out"
-    assert run("reproduce", "--runs", "5", *SMALL, "--workers", "1", "--out", out).returncode == 0
+    track = f"jsonl:{out.with_name('events.jsonl')}"
+    arguments = ("--runs", "5", *SMALL, "--workers", "1", "--out", out, "--track", track)
+    assert run("reproduce", *arguments).returncode == 0
     shutil.copytree(out, whole := out.with_name("whole"))
     for k in (1, 3, 4):
         (out / "runs" / f"{k:05d}.npz").unlink()
@@ -45,6 +48,23 @@ def test_the_means_are_those_of_the_tables_when_it_is_over(folder):
     place = {curve: k for k, curve in enumerate(seen.study.curves)}
     order = [place[line.curve] for line in seen.study.figures[0].lines]
     np.testing.assert_allclose(mean[order], wanted, rtol=1e-12)
+
+
+def test_what_is_tracked_are_the_means_so_far_and_then_those_of_the_tables(folder):
+    lines = folder[0].with_name("events.jsonl").read_text().splitlines()
+    events = [json.loads(line) for line in lines]
+    so_far = [event for event in events if event["kind"] == "run"]
+    assert [e["values"] for e in so_far if not e["of"]] == [
+        {"finished": k, "wanted": 5} for k in range(6)
+    ]
+    of_rounds = [event for event in events if event["kind"] == "round"]
+    table = Folder(folder[1]).read_table("curves.parquet")
+    wanted = dict(zip(zip(table["p"].to_pylist(), table["round"].to_pylist(), strict=True),
+                      table["accuracy_mean"].to_pylist(), strict=True))  # fmt: skip
+    found = {(float(e["of"].rpartition("p=")[2]), e["step"]): e["values"] for e in of_rounds}
+    assert {key: values["accuracy"] for key, values in found.items()} == pytest.approx(wanted)
+    for e in so_far[-3:]:  # after the last run, at each p
+        assert e["values"] == found[float(e["of"].rpartition("p=")[2]), 3]
 
 
 def test_runs_that_finish_meanwhile_are_taken_up(folder, tmp_path):

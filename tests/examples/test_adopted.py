@@ -51,6 +51,24 @@ def test_the_readme_shows_what_changed(app):
     assert f"{added} lines are added, {removed} removed" in text
 
 
+def test_the_overview_shows_what_changed_in_all_and_in_each():
+    text = (EXAMPLES / "README.md").read_text()
+    of_all, of_each = re.findall(r"```diff\n(.*?)\n```", text, re.DOTALL)
+    own = dict(part.split("\n", 1) for part in of_each.split("\n\n"))
+    assert set(own) == set(APPS)
+    for app in APPS:
+        changed = changed_lines(changes(app))
+        said = changed_lines(of_all) + changed_lines(own[app])
+        assert sorted(said) == sorted(
+            line for line in changed if not line[1:].startswith(("dependencies", "# Every fifth"))
+        )
+        assert "| {}, {} |".format(*counted(app)) in text
+
+
+def changed_lines(diff: str) -> list[str]:
+    return [line for line in diff.splitlines() if line.startswith(("+", "-"))]
+
+
 @pytest.mark.parametrize("app", APPS)
 def test_adopting_it_takes_few_lines(app):
     """The first adopted app took 26 lines added, 18 removed."""

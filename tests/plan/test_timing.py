@@ -143,8 +143,12 @@ def test_recorded_times_grow_with_the_load():
 
 
 def test_a_target_is_reached_when_it_stays_so():
-    reached = np.array([0, 1, 0, 1, 1, 1, 0, 1, 1], bool)
-    np.testing.assert_array_equal(np.flatnonzero(pilot.lasting(reached)), [3, 7, 8])
+    curve = np.array([0.1, 0.6, 0.3, 0.4, 0.8, 0.7, 0.9, 0.2, 0.6, 0.7])
+    assert pilot.crossing(curve, 0.5) == pytest.approx(3.25)  # a quarter of the way to round 4
+    assert pilot.crossing(curve, 0.5, lasting=1) == pytest.approx(0.8)
+    assert pilot.crossing(curve[5:], 0.5) == pytest.approx(2.75)  # two points at the very end
+    assert pilot.crossing(curve, 0.05) == 0
+    assert pilot.crossing(curve, 0.95) == np.inf
 
 
 def test_a_measured_course_never_falls_and_says_its_error():

@@ -71,6 +71,7 @@ def train(dataset, curve, timing, *, n_clients, class_size, n_points, seed, run)
         last = [[gradient(i, part) for part in parts[i]] for i in range(N)]
     anchors = {(i, c): beta for i in range(N) for c in range(len(parts[i])) if curve.warm}
     longest, W = np.full(N, np.nan), shares.sum(axis=1)
+    heard = np.full(N, curve.warm)
     pending, asked_so_far = {}, np.zeros(N, int)
     known = Reliability.start(N)
     looks, moments, ends = [(0.0, right())], [], []
@@ -119,6 +120,13 @@ def train(dataset, curve, timing, *, n_clients, class_size, n_points, seed, run)
         elif curve.estimator == "latest":
             now = {**fresh, **late}
             estimate = sum(whole(i, now[i]) if i in now else h[i] for i in range(N))
+        elif curve.estimator == "blended":
+            here = np.isin(np.arange(N), list(fresh))
+            f = np.array([fresh[i][1] if i in fresh else 0 * h[i] for i in range(N)])
+            past = np.array([late[i][1] if i in late else h[i] for i in range(N)])
+            heard |= np.isin(np.arange(N), list(late))
+            estimate = loops.blended(f, past, W, here, heard)
+            heard |= here
         elif curve.estimator in ("fedbuff", "fedasync"):
             for i, a in {**fresh, **late}.items():
                 age = t - tick["late"][i] if i in late else 0

@@ -115,3 +115,45 @@ def softmax_gradient(x: np.ndarray, y: int, beta: np.ndarray) -> np.ndarray:
     for label in range(beta.shape[1]):
         gradient[:, label] = features * (prob[label] - (label == y))
     return gradient.ravel()
+
+
+def blended_part(
+    answers: np.ndarray,
+    remembered: np.ndarray,
+    W: np.ndarray,
+    answered: np.ndarray,
+    heard: np.ndarray,
+) -> float:
+    """What part of the latest answers `blended` takes: client by client, from its definition."""
+    there = [i for i in range(len(W)) if answered[i]]
+    agreement = spread = 0.0
+    for i in there:
+        others = [k for k in there if k != i]
+        if heard[i] and others:
+            mean = sum(answers[k] for k in others) / sum(W[k] for k in others)
+            from_mean = remembered[i] / W[i] - mean
+            agreement += W[i] * from_mean @ (answers[i] / W[i] - mean)
+            spread += W[i] * from_mean @ from_mean
+    return min(max(agreement / spread, 0.0), 1.0) if spread > 0 else 0.5
+
+
+def blended(
+    answers: np.ndarray,
+    remembered: np.ndarray,
+    W: np.ndarray,
+    answered: np.ndarray,
+    heard: np.ndarray,
+) -> np.ndarray:
+    """The estimate of `blended`: every missing client is foretold, then all are added up."""
+    N = len(W)
+    there = [i for i in range(N) if answered[i]]
+    part = blended_part(answers, remembered, W, answered, heard) if there else 1.0
+    mean = sum(answers[i] for i in there) / sum(W[i] for i in there) if there else 0.0
+    total, known = np.zeros(answers.shape[1]), 0.0
+    for i in range(N):
+        if answered[i]:
+            total, known = total + answers[i], known + W[i]
+        elif heard[i]:
+            total = total + part * remembered[i] + (1 - part) * W[i] * mean
+            known += W[i]
+    return total * (sum(W) / known if known else 1.0)

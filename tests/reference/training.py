@@ -79,6 +79,13 @@ def train(
             W = [sum(shares[i]) for i in range(n_clients)]
             part = sum(W[i] for i in heard)
             estimate = memory.sum(axis=0) * (sum(W) / part if part else 1.0)
+        elif curve.estimator == estimators.blended.name:
+            W = np.array([sum(shares[i]) for i in range(n_clients)])
+            before = answered[:t].any(axis=0) | curve.warm
+            estimate = loops.blended(np.array(f), memory, W, answered[t], before)
+            for i in range(n_clients):
+                if answered[t, i]:
+                    memory[i] = f[i]
         else:
             estimate = sum(f[i] / (1 - p) * answered[t, i] for i in range(n_clients))
         result["second_moment"].append(float(estimate @ estimate))

@@ -28,6 +28,8 @@ LINES = {
     },
     "filled": {"ask": 2.0, "estimator": "filled"},
     "filled_by_norms": {"ask": 2.0, "ask_by": "norms", "estimator": "filled"},
+    "blended": {"ask": 3.0, "estimator": "blended"},
+    "blended_by_norms": {"ask": 3.0, "ask_by": "norms", "estimator": "blended"},
     "average": {"ask": 5.0, "estimator": "responder_average"},
 }  # fmt: skip
 

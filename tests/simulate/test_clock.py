@@ -33,6 +33,7 @@ LINES = {
         "policy": "deadline", "estimator": "memory", "late": "remember", "warm": True,
     },
     "latest": {"policy": "deadline", "deadline": 0.8, "estimator": "latest", "late": "remember"},
+    "blended": {"policy": "deadline", "deadline": 0.8, "estimator": "blended", "late": "remember"},
     "late_discarded": {"policy": "deadline", "deadline": 1.5, "estimator": "memory"},
     "fedbuff": {"policy": "fastest:2", "estimator": "fedbuff", "late": "remember"},
     "fedasync": {
@@ -161,6 +162,32 @@ def test_a_line_without_a_tick_keeps_its_first_model(blobs):
     assert not found.marked().diverged.any()
     study = fc.simulate.study("small", **SMALL)
     assert estimate.seconds(study, 2, 1, at_most=0.0) > 0
+
+
+@pytest.mark.parametrize(("metric", "target"), [("r2", 0.3), ("mse", 0.9)])
+def test_a_target_is_one_of_the_main_metric(tmp_path, metric, target):
+    """Known at the recorded times: for a loss without classes, and where lower is better."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(120, 3))
+    y = x @ [0.9, 0.5, -0.3] + 0.2 * rng.normal(size=120)
+    np.savez(tmp_path / "d.npz", x=x, y=y)
+    study = fc.simulate.study(
+        "numbers", data=str(tmp_path / "d.npz"), loss="squared", metrics=[metric],
+        reading={"test_part": 0.5}, rounds=12, runs=2, clients=4, learning_rate=0.3,
+        clock={**SMALL["clock"], "target": target},
+        grid={"partition": "iid", "policy": "all", "estimator": "responder_average"},
+    )  # fmt: skip
+    found = fc.simulate.run(study, out=tmp_path / "out", workers=1)
+    folder = Folder(tmp_path / "out")
+    for run in range(2):
+        result = folder.read_run(run, study.digest)
+        values = result.measures[0, :, 0]
+        good = values >= target if metric == "r2" else values <= target
+        assert 0 < np.argmax(good) < 13
+        assert result.reached[0] == pytest.approx(20 * np.argmax(good) / 12)
+    assert found.runs["seconds_to_target"].to_numpy().max() <= 20
+    write_report(folder)
+    assert "Seconds to " in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_rates_are_chosen_by_the_time_to_the_target():

@@ -13,6 +13,7 @@ from fedcommons.intervals import mean_and_half
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.definition import Figure, Line, Study
 from fedcommons.simulate.summary import summarise
+from fedcommons.simulate.timing import Timing
 
 
 def study(*probs: float) -> Study:
@@ -66,6 +67,36 @@ def test_lines_are_compared_run_by_run():
         "memory is the best line, or cannot be told from it.",
         "some is the best line, or cannot be told from it.",
     )
+
+
+def test_lines_are_ranked_by_the_time_to_a_target_too():
+    """Run by run, of logarithms; a line that never gets there is lost."""
+    lines = tuple(
+        Line(label, Curve("iid", policy=policy, estimator="responder_average"))
+        for label, policy in (("a", "all"), ("b", "fastest:2"), ("c", "fastest:3"))
+    )
+    clocked = Study("t", (Figure("one", "curves", "", lines),), clock=Timing(100.0, target=0.8))
+    seconds = {
+        "a": np.array([10.0, 20.0, 40.0, 80.0]),
+        "b": np.array([21.0, 40.0, 79.0, np.inf]),
+        "c": np.full(4, np.inf),
+    }
+    label_of = {line.curve: line.label for line in lines}
+    rows = np.stack([seconds[label_of[curve]] for curve in clocked.curves], axis=1).ravel()
+    runs = pyarrow.table(
+        {
+            "final_accuracy": np.full(12, 0.5), "diverged": np.zeros(12, bool),
+            "seconds_to_target": rows,
+        }
+    )  # fmt: skip
+    summary = summarise(clocked, runs, lambda figure: [line.label for line in figure.lines])
+    [setting] = summary.by_time
+    assert [rank.label for rank in setting.ranks] == ["a", "b"]
+    assert setting.lost == ("c",)
+    logs = np.log([21 / 10, 2, 79 / 40, 1000 / 80])
+    assert setting.ranks[1].behind == pytest.approx(logs.mean())
+    assert setting.ranks[1].as_good == (logs.mean() <= setting.ranks[1].behind_half)
+    assert summary.sentences[1] == "a is the fastest line to 0.8, or cannot be told from it."
 
 
 def test_all_settings_together():

@@ -121,6 +121,15 @@ def test_absences_are_forecast_from_the_long_run(policy):
     assert forecast.seconds == pytest.approx(seconds, rel=0.05)
 
 
+@pytest.mark.parametrize(("n", "deadline"), [(2, 0.5), (3, 0.5), (3, 1.0)])
+def test_where_everybody_may_be_busy_a_tick_is_known_roughly(n, deadline):
+    """Few clients, and most jobs longer than the deadline: to three tenths."""
+    policy = Policy("deadline", deadline=deadline, late="remember")
+    forecast, seconds, error, _ = seen(law(n), np.full(n, 2.0), policy)
+    assert error < 0.01 * seconds
+    assert forecast.seconds == pytest.approx(seconds, rel=0.3)
+
+
 def test_a_recording_is_enumerated():
     took = (np.array([1.0, 5.0]), np.array([2.0]), np.array([0.5, 3.0, 4.0]))
     delays = Recorded(took, np.zeros(3, np.int64))

@@ -19,6 +19,8 @@ from fedcommons.cli import (
     federate_backup,
     federate_demo,
     federate_deploy,
+    federate_desk,
+    federate_kit,
     federate_server,
     federate_site,
     screen,
@@ -162,6 +164,8 @@ def parse_config(text: str) -> dict[str, Any]:
 
 
 app.command("demo")(federate_demo.demo)
+app.command("watch")(federate_desk.watch)
+app.command("metrics")(federate_desk.metrics)
 app.command("quarantine")(federate_server.quarantine)
 for command in (
     federate_site.check,
@@ -178,5 +182,9 @@ app.command("backup")(federate_backup.backup)
 app.command("restore")(federate_backup.restore)
 app.command("upgrade")(federate_backup.upgrade)
 app.command("tls")(federate_deploy.tls)
+app.command("kit")(federate_kit.kit)
+app.command("join")(federate_kit.join)
+app.command("start")(federate_kit.start)
+app.command("units")(federate_kit.units)
 app.command("node-key")(federate_deploy.node_key)
 app.command("proxy")(federate_deploy.proxy)

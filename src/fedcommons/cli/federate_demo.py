@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,12 +14,13 @@ import typer
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
-from rich.text import Text
 
 from fedcommons.cli import exit_codes, screen
 from fedcommons.cli.extras import need_flower
+from fedcommons.cli.federation_table import SIGNS, cell
 from fedcommons.cli.options import AsJson
 from fedcommons.errors import ArgumentError
+from fedcommons.federate.server.round_notes import SiteNote, late_in_words
 
 
 def demo(
@@ -45,15 +48,26 @@ def demo(
     watched = _Screen(rounds)
     try:
         with watched.shown(as_json=as_json):
-            play(out, rounds=rounds, say=watched.say, on_round=watched.on_round)
+            found = play(out, rounds=rounds, say=watched.say, on_round=watched.on_round)
             page = write_page(out)
+            watched.end()
     except KeyboardInterrupt:
         screen.say("fedcommons: interrupted; all processes are ended", err=True)
         raise typer.Exit(exit_codes.INTERRUPTED) from None
     if as_json:
-        found = {"folder": str(out), "rounds": watched.notes, "events": watched.events}
-        screen.say_json(found)
+        screen.say_json(
+            {
+                "folder": str(out),
+                "rounds": watched.notes,
+                "events": watched.events,
+                "bought": asdict(found),
+            }
+        )
         return
+    if not watched.is_live:
+        screen.say("What happened:", *(f"  {event}" for event in watched.happened))
+    width = min(Console().width, 100)
+    screen.say(*textwrap.wrap(found.words, max(width, 40)))
     screen.say(f"Open {page}")
     screen.say(f"Draw it again: fedcommons report {out}")
 
@@ -65,6 +79,7 @@ class _Screen:
         self.rounds = rounds
         self.notes: list[dict[str, Any]] = []
         self.events: list[str] = []
+        self._dated: list[tuple[int, str]] = []  # events, and the last round before each
         self._live: Live | None = None
         self._lines = False
 
@@ -80,9 +95,24 @@ class _Screen:
             with Live(self._picture(), console=console, auto_refresh=False) as self._live:
                 yield
 
+    @property
+    def is_live(self) -> bool:
+        return self._live is not None
+
+    @property
+    def happened(self) -> list[str]:
+        """All that happened to sites, each after its round."""
+        return [f"after round {t}: {event}" for t, event in self._dated if t]
+
     def say(self, event: str) -> None:
         self.events.append(event)
+        self._dated.append((self.notes[-1]["round"] if self.notes else 0, event))
         self._draw(event)
+
+    def end(self) -> None:
+        """Show all that happened, instead of the last of it."""
+        if self._live is not None:
+            self._live.update(self._picture(self.happened), refresh=True)
 
     def on_round(self, note: dict[str, Any]) -> None:
         self.notes.append(note)
@@ -95,10 +125,13 @@ class _Screen:
         elif self._lines:
             screen.say(line)
 
-    def _picture(self) -> Group:
-        """A table of who answered in each round, and the last events."""
+    def _picture(self, events: Sequence[str] | None = None) -> Group:
+        """A table of who answered in each round, and these events, or the last ones."""
         played = [note for note in self.notes if note["sites"]]
-        table = Table(caption="● answered  ○ missing, with the estimated p of each site")
+        words = (
+            f"{SIGNS}\nbehind a sign: the site's estimated p, or by how many seconds it was late"
+        )
+        table = Table(caption=words, caption_justify="left")
         for column in ("round", "accuracy", "seconds"):
             table.add_column(column, justify="right")
         for site in played[-1]["sites"] if played else []:
@@ -108,23 +141,22 @@ class _Screen:
                 f"{note['round']}/{self.rounds}",
                 "" if (accuracy := _accuracy(note)) is None else f"{accuracy:.3f}",
                 f"{note['seconds']:.1f}",
-                *(_mark(site) for site in note["sites"]),
+                *(cell(SiteNote(**site)) for site in note["sites"]),
             )
-        events = [screen.words(event, "dim") for event in self.events[-4:]]
-        return Group(*([table] if played else []), *events)
-
-
-def _mark(site: dict[str, Any]) -> Text:
-    p = f"{site['straggler_prob']:.2f}"
-    if site["answered"]:
-        return Text(f"● {p}", style="green")
-    return Text(f"○ {p}", style="yellow")
+        said = self.events[-4:] if events is None else events
+        lines = [screen.words(event, "dim") for event in said]
+        return Group(*([table] if played else []), *lines)
 
 
 def _line(note: dict[str, Any], rounds: int) -> str:
     sites = note["sites"]
     here = [site["site"] for site in sites if site["answered"]]
-    missing = [f"{site['site']} ({site['outcome']})" for site in sites if not site["answered"]]
+    missing = [
+        f"{site['site']} ({site['outcome']})"
+        for site in sites
+        if site.get("asked", True) and not site["answered"]
+    ]
+    late = [late_in_words(site) for one in sites if (site := SiteNote(**one)).asked_in is not None]
     p = " ".join(f"{site['straggler_prob']:.2f}" for site in sites)
     accuracy = _accuracy(note)
     return (
@@ -133,6 +165,7 @@ def _line(note: dict[str, Any], rounds: int) -> str:
         + f"{note['seconds']:.1f} s, "
         f"answered {' '.join(here) or 'nobody'}"
         + (f", missing {', '.join(missing)}" if missing else "")
+        + (f", late {', '.join(late)}" if late else "")
         + f"; p {p}"
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from pathlib import Path
 from typing import Annotated
@@ -136,9 +135,10 @@ def proxy(
     need_flower()
     from fedcommons.federate.deploy.certificates import Tls
     from fedcommons.federate.deploy.fleet_proxy import Limits, nginx_command, write_nginx
+    from fedcommons.federate.deploy.site_folder import check_address
 
-    _check_address("listen", listen)
-    _check_address("superlink", superlink)
+    check_address("listen", listen)
+    check_address("superlink", superlink)
     limits = Limits(at_a_time=at_a_time, per_second=per_second, megabytes=megabytes)
     files = Tls(tls_folder)
     for file in (files.ca, files.certificate, files.key):
@@ -152,18 +152,3 @@ def proxy(
         screen.say_json({"configuration": str(path)})
         return
     screen.say(path, f"Start it: {shlex.join(nginx_command(folder))}")
-
-
-def _check_address(name: str, text: str) -> None:
-    """An address goes into a configuration, so it must be one and nothing more."""
-    from fedcommons.federate.deploy.certificates import DNS_NAME
-
-    host, _, port = text.rpartition(":")
-    is_host = (DNS_NAME.fullmatch(host) and host[0] != "*") or re.fullmatch(
-        r"\[[0-9a-fA-F:.]+\]", host
-    )
-    if not is_host or not (port.isascii() and port.isdigit() and 0 < int(port) < 2**16):
-        raise ArgumentError(
-            f"{name} must be an address and a port up to 65535, as in 0.0.0.0:9092 or [::]:9092, "
-            f"got {text!r}"
-        )

@@ -1,4 +1,4 @@
-"""`fedcommons federate quarantine`: what the server's operator decides of sites."""
+"""`fedcommons federate quarantine` and the server's status: what its operator decides and sees."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from fedcommons.cli import screen
 from fedcommons.cli.extras import need_flower
+from fedcommons.cli.federation_table import picture
 from fedcommons.cli.options import AsJson
 from fedcommons.errors import ArgumentError
 
@@ -52,3 +54,15 @@ def quarantine(
         screen.say("no site is in quarantine")
     for one in found:
         screen.say(f"{one['site']:16} {one['identity'][:8]}  since {one['since']}: {one['why']}")
+
+
+def show_status(folder: Path, *, as_json: bool) -> None:
+    """Who takes part, who was asked, who answered when, and what happened."""
+    from fedcommons.federate.server.overview import Watcher
+    from fedcommons.federate.server.overview import as_json as json_of
+
+    view = Watcher.of(folder).look()
+    if as_json:
+        screen.say_json(json_of(view))
+    else:
+        Console().print(picture(view))

@@ -16,10 +16,10 @@ from rich.console import Console
 from rich.table import Table
 
 from fedcommons import checks
-from fedcommons.cli import screen
+from fedcommons.cli import federate_server, screen
 from fedcommons.cli.extras import need_flower
 from fedcommons.cli.options import AsJson
-from fedcommons.errors import ArgumentError, StoreError
+from fedcommons.errors import ArgumentError, FederationError, StoreError
 
 if TYPE_CHECKING:
     from fedcommons.checks import IntArray
@@ -52,7 +52,10 @@ def _show(
 
 
 def check(
-    data: Annotated[Path, typer.Argument(help="A site's data file: .npz, .parquet or .csv.")],
+    data: Annotated[
+        Path,
+        typer.Argument(help="A data file (.npz, .parquet, .csv), or a site's folder from its kit."),
+    ],
     label_column: Annotated[
         str, typer.Option(help="Column of labels; several: time,event.")
     ] = "label",
@@ -72,11 +75,17 @@ def check(
 ) -> None:
     """Check a site's data file: what a federation would read, or what is wrong.
 
-    Nothing leaves this machine, and no SuperNode needs to run.
+    Nothing leaves this machine, and no SuperNode needs to run. Given the folder
+    of a kit, all that a SuperNode needs is checked: versions, keys, the store,
+    policy, peers, data, the way to the server, and the clock. Then it ends with
+    exit code 8 if anything is wrong, and options are those of site.toml.
 
     Example: fedcommons federate check /srv/hospital-a/data.npz
     """
     need_flower()
+    if data.is_dir():
+        _check_folder(data, as_json=as_json)
+        return
     from fedcommons.federate.site.data_files import load_site_data
     from fedcommons.federate.site.status import summary_of
 
@@ -100,6 +109,21 @@ def check(
         screen.say_json(summary)
     else:
         _print_status(summary)
+
+
+def _check_folder(folder: Path, *, as_json: bool) -> None:
+    from fedcommons.federate.deploy.site_check import findings
+    from fedcommons.federate.deploy.site_folder import SiteFolder
+
+    found = findings(SiteFolder.read(folder))
+    wrong = [one.what for one in found if not one.is_good]
+    if as_json:
+        screen.say_json({one.what: {"good": one.is_good, "said": one.said} for one in found})
+    else:
+        for one in found:
+            screen.say(f"{'ok' if one.is_good else 'WRONG':6} {one.what:9} {one.said}")
+    if wrong:
+        raise FederationError(f"{folder} is not ready: {', '.join(wrong)}")
 
 
 def identity(
@@ -163,14 +187,21 @@ def trust(
         screen.say(f"{site} is pinned: {rotations.newest}")
 
 
-def status(folder: StoreFolder, as_json: AsJson = False) -> None:
+def status(
+    folder: Annotated[Path, typer.Argument(help="A site's store, or the server's state-dir.")],
+    as_json: AsJson = False,
+) -> None:
     """Show a site's commit and the examples that it holds.
 
-    The whole store is read, so damage is noticed.
+    The whole store is read, so damage is noticed. Of a server's folder: who was
+    asked, who answered in time, and who was late by how much, without locking it.
 
     Example: fedcommons federate status /srv/hospital-a/store
     """
     need_flower()
+    if (folder / "format.json").exists():
+        federate_server.show_status(folder, as_json=as_json)
+        return
     from fedcommons.federate.site.status import status_of
 
     _show(folder, status_of, _print_status, as_json=as_json)

@@ -8,3 +8,8 @@ import typer
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Workers = Annotated[int | None, typer.Option(help="Processes; by default one a core.")]
+
+Track = Annotated[
+    list[str] | None,
+    typer.Option(help="Send numbers to jsonl:FILE, mlflow:URI or tensorboard:DIR; also several."),
+]

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from fedcommons import provenance
+from fedcommons import provenance, tracking
 from fedcommons.cli import screen, terminal
-from fedcommons.cli.options import AsJson, Workers
+from fedcommons.cli.options import AsJson, Track, Workers
 from fedcommons.errors import StudyError
-from fedcommons.simulate import data_record, feasible, runner, running, studies, tables
+from fedcommons.simulate import (
+    data_record,
+    feasible,
+    runner,
+    running,
+    studies,
+    study_events,
+    tables,
+)
 from fedcommons.simulate.definition import Study
 from fedcommons.simulate.folder import Folder, default_path
 
@@ -39,6 +48,7 @@ def reproduce(
         Path | None, typer.Option(help="A study file instead of the paper's own.")
     ] = None,
     workers: Workers = None,
+    track: Track = None,
     as_json: AsJson = False,
 ) -> None:
     """Reproduce the paper on MNIST: figures, claims and a report, in a results folder.
@@ -66,7 +76,7 @@ def reproduce(
     folder = Folder(default_path(chosen.name) if out is None else out)
     whole = study is None and not figure and not curves and rounds is None
     beside = _by_the_clock(runs, seed) if whole else None
-    run_and_report(chosen, folder, workers=workers, as_json=as_json, beside=beside)
+    run_and_report(chosen, folder, workers=workers, track=track, as_json=as_json, beside=beside)
 
 
 def _by_the_clock(runs: int | None, seed: int | None) -> Study:
@@ -84,6 +94,7 @@ def run_and_report(
     *,
     workers: int | None,
     as_json: bool,
+    track: Sequence[str] | None = None,
     cluster: str | None = None,
     about: Mapping[str, Any] | None = None,
     show_lines: bool = False,
@@ -96,6 +107,7 @@ def run_and_report(
     """
     from fedcommons.figures.report import write_report  # matplotlib is slow to import
 
+    targets = tracking.targets(track or ())  # before anything is run
     runner.count_workers(workers)
     dataset = runner.study_data(study)
     feasible.check_fits(study, dataset)
@@ -103,9 +115,15 @@ def run_and_report(
     with folder.opened(study), terminal.resumable(folder.path):
         origin = provenance.about(provenance.command_line())
         folder.begin(study, {**origin, **data_record.about(dataset), **(about or {})})
-        with terminal.progress(f"{len(study.curves)} curves x {study.rounds} rounds, runs") as bar:
+        what = f"{len(study.curves)} curves x {study.rounds} rounds, runs"
+        with terminal.progress(what) as bar, _tracked(study, folder, targets) as tracked:
+
+            def advance(done: int, total: int) -> None:
+                bar(done, total)
+                tracked(done)
+
             fresh = runner.run_study(
-                study, folder, workers=workers, cluster=cluster, on_progress=bar
+                study, folder, workers=workers, cluster=cluster, on_progress=advance
             )
         tables.build(study, folder, dataset)
         if beside is not None:
@@ -122,3 +140,22 @@ def run_and_report(
     terminal.print_report(reported, lines_by=study.measured[0] if show_lines else None)
     runs = terminal.count(fresh, "run")
     screen.say(f"{runs} in {seconds:.0f} s. Open {folder.path / 'report.html'}")
+
+
+@contextlib.contextmanager
+def _tracked(
+    study: Study, folder: Folder, targets: Sequence[tracking.Target]
+) -> Iterator[Callable[[int], None]]:
+    """Call it with the number of finished runs; at the end the curves are tracked, too."""
+    if not targets:
+        yield lambda _done: None
+        return
+    from fedcommons.figures.captions import labels
+
+    tracker = tracking.Tracker(targets, study_events.about(study))
+    events = study_events.StudyEvents(study, folder, labels)
+    try:
+        yield lambda done: tracker.send(events.progress(done))
+        tracker.send(events.curves())
+    finally:
+        tracker.close()

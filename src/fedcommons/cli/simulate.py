@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from fedcommons import provenance
+from fedcommons import provenance, tracking
 from fedcommons.cli import exit_codes, screen, terminal
-from fedcommons.cli.options import AsJson, Workers
+from fedcommons.cli.options import AsJson, Track, Workers
 from fedcommons.cli.reproduce import run_and_report
 from fedcommons.errors import ArgumentError
 from fedcommons.simulate import cluster as clusters
@@ -44,6 +44,7 @@ def simulate(
     yes: Annotated[
         bool, typer.Option("--yes", help="Run it even if it takes more than an hour.")
     ] = False,
+    track: Track = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a study of your own: tables, figures and a report, in a results folder.
@@ -66,6 +67,7 @@ def simulate(
         seed=chosen.seed if seed is None else seed,
     )
     runner.count_workers(workers)  # before anything is written
+    tracking.targets(track or ())
     folder = Folder(out if out is not None else default_path(chosen.name))
     if cluster is not None:
         clusters.check(cluster)
@@ -88,6 +90,7 @@ def simulate(
         folder,
         workers=workers,
         cluster=cluster,
+        track=track,
         as_json=as_json,
         about=about,
         show_lines=True,

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import typer
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from fedcommons.checks import FloatArray
 from fedcommons.cli import screen, terminal
+from fedcommons.cli.live_view import follow
 from fedcommons.errors import ArgumentError
 from fedcommons.figures import captions
 from fedcommons.figures.captions import OF_METRICS
@@ -24,7 +23,6 @@ from fedcommons.simulate.so_far import SoFar
 
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 30  # characters of a curve
-PAUSE = 1.0  # seconds between two looks
 
 
 def watch(
@@ -43,14 +41,7 @@ def watch(
     """
     seen = SoFar.of(Folder(folder))
     shown = _figure(seen, figure)
-    console = Console()
-    if once or not console.is_terminal:
-        console.print(_picture(seen, shown))
-        return
-    with Live(_picture(seen, shown), console=console) as live:
-        while seen.look() < seen.study.runs:
-            time.sleep(PAUSE)
-            live.update(_picture(seen, shown))
+    follow(lambda: _picture(seen, shown), lambda: seen.look() >= seen.study.runs, once=once)
 
 
 def _figure(seen: SoFar, name: str | None) -> Figure:

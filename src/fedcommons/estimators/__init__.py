@@ -7,13 +7,17 @@ name, yours too (docs/extend.md).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 
 from fedcommons import checks
 from fedcommons.checks import BoolArray, FloatArray
 from fedcommons.errors import ArgumentError
+from fedcommons.estimators.blended import blended
 from fedcommons.estimators.coded_sum import coded_sum
+from fedcommons.estimators.comparison import Comparison
 from fedcommons.estimators.estimator import Arrivals, Estimator, SecondMoment, Weights
 from fedcommons.estimators.fedasync import fedasync
 from fedcommons.estimators.fedbuff import fedbuff
@@ -28,11 +32,14 @@ from fedcommons.registry import Registry
 __all__ = [
     "ESTIMATORS",
     "Arrivals",
+    "Comparison",
     "Estimator",
     "SecondMoment",
     "Weights",
+    "blended",
     "coded_sum",
     "combined",
+    "compared",
     "estimate",
     "fedasync",
     "fedbuff",
@@ -54,6 +61,7 @@ ESTIMATORS = Registry(
         memory,
         latest,
         filled,
+        blended,
         responder_average,
         wait_for_all,
         trimmed_mean,
@@ -110,6 +118,9 @@ def estimate(
             f"got dtype {answers.dtype}, shape {answers.shape}"
         )
     arrivals = _checked(answered, len(answers))
+    if estimator.compares:
+        _check_answers(answers, arrivals.on_time)
+        arrivals = compared(arrivals, answers, _checked_state(state, answers))
     used_as = estimator.weigh(arrivals, checks.straggler_prob(straggler_prob, len(answers)))
     fresh = used_as.fresh if used_as.late is None else used_as.fresh + used_as.late
     used = fresh != 0
@@ -119,10 +130,30 @@ def estimate(
     total = fresh[used] @ answers[used]
     if not estimator.remembers:
         return total, None
+    state = _checked_state(state, answers)
+    return total + used_as.remembered @ state, remember(estimator, state, answers, arrivals)
+
+
+def _checked_state(state: FloatArray | None, answers: npt.NDArray[np.floating]) -> FloatArray:
     if state is None:
         raise ArgumentError(f"state must have the answers' shape {answers.shape}, got None")
-    state = checks.finite("state", state, shape=answers.shape)
-    return total + used_as.remembered @ state, remember(estimator, state, answers, arrivals)
+    return checks.finite("state", state, shape=answers.shape)
+
+
+def compared(
+    arrivals: Arrivals,
+    answers: npt.NDArray[np.floating],
+    state: npt.NDArray[np.floating],
+) -> Arrivals:
+    """These arrivals with the `Comparison` of answers and what is remembered: (N, P) each.
+
+    Rows of clients that do not answer in time, or that were never heard, may hold anything.
+    """
+    there = np.flatnonzero(arrivals.on_time)
+    heard = np.ones(len(there), np.bool_) if arrivals.heard is None else arrivals.heard[there]
+    shares = np.ones(len(there)) if arrivals.shares is None else arrivals.shares[there]
+    f, h = (np.asarray(rows, np.float64)[there] for rows in (answers, state))
+    return replace(arrivals, comparison=Comparison.of([(f, h)], heard, shares))
 
 
 def remember(

@@ -3,8 +3,10 @@
 Most estimators are linear: the estimate is sum_i u_i f_i + sum_i v_i h_i + sum_i w_i l_i. Here f_i
 is the answer that client i gave in time, h_i what the server remembers of it, and l_i its answer to
 an earlier question that arrives only now. The weights depend on what arrived and on the straggler
-probabilities alone. A late answer counts before it enters the memory. One that is not linear has a
-`combine`, and its weights say whose answers it looks at (docs/decisions/0007).
+probabilities, and on nothing in the answers but one comparison of them with what is remembered, if
+an estimator asks for it (`Comparison`, docs/decisions/0009). A late answer counts before it enters
+the memory. One that is not linear has a `combine`, and its weights say whose answers it looks at
+(docs/decisions/0007).
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedcommons.checks import BoolArray, FloatArray, IntArray
+from fedcommons.estimators.comparison import Comparison
 
 OTHERS_TRIED = 8  # random patterns of the other clients, in `weights_of_one`
 
@@ -31,6 +34,7 @@ class Arrivals:
             answer is ever late.
         heard: of whom something is remembered already; None for everybody.
         shares: (N,) W_i, the sum of each client's shares; None if all are alike.
+        comparison: of the answers of this one round, for estimators that compare; None if unknown.
     """
 
     on_time: BoolArray
@@ -39,6 +43,7 @@ class Arrivals:
     age: IntArray | None = None
     heard: BoolArray | None = None
     shares: FloatArray | None = None
+    comparison: Comparison | None = None
 
     @classmethod
     def now_or_never(cls, answered: BoolArray) -> Arrivals:
@@ -130,6 +135,7 @@ class Estimator:
         remembers: whether it needs an earlier answer of each client.
         needs_everybody: whether it waits for all answers, whoever straggles.
         needs_p: whether its weights depend on p.
+        compares: whether its weights depend on `Arrivals.comparison`.
         anchors: whether it looks at the models that late answers were computed at (`Weights.back`).
         weigh: (what arrived, p) -> weights, all of shape (..., N). p is the probability, given the
             past, that a client's answer does not count in this round: because it straggles, or
@@ -154,6 +160,7 @@ class Estimator:
     moment: Callable[[FloatArray], SecondMoment | None] | None = None
     combine: Callable[[FloatArray], FloatArray] | None = None
     anchors: bool = False
+    compares: bool = False
 
     @property
     def hears_late(self) -> bool:
@@ -171,7 +178,7 @@ class Estimator:
         """
         if self.moment is not None:
             return self.moment(p)
-        if self.combine is not None:
+        if self.combine is not None or self.compares:
             return None
         return _from_weights(self.weigh, p)
 

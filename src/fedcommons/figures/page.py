@@ -92,7 +92,7 @@ def render_page(
         if sites is not None:
             found.append(site_tables(figure, sites, study.measured))
         if times is not None:
-            found.append(time_table(figure, captions.labels(figure), times))
+            found.append(time_table(figure, captions.labels(figure), times, study.measured[0]))
         return joined(found)
 
     sentence, leading = headline(study, table, summary)

@@ -9,9 +9,10 @@ from typing import Any
 import pyarrow
 
 from fedcommons.figures.markup import Markup, joined, markup
+from fedcommons.metrics import Metric
 from fedcommons.simulate.definition import Figure
 
-BLOCK = """<details class="sites" open><summary>Seconds to an accuracy of $target</summary>
+BLOCK = """<details class="sites" open><summary>Seconds to $metric $target</summary>
 <p>The median run, from the fastest tenth to the slowest; runs that never got there count as
 infinitely slow. “Times as fast” is run by run against the best of the policies that need neither
 memory, late answers nor sharing$simple.</p>
@@ -27,7 +28,7 @@ ROW = (
 Row = Mapping[str, Any]
 
 
-def time_table(figure: Figure, labels: list[str], times: pyarrow.Table) -> Markup:
+def time_table(figure: Figure, labels: list[str], times: pyarrow.Table, main: Metric) -> Markup:
     """Empty for kinds of figures that compare no models; `labels` are the lines' own."""
     if figure.kind != "curves":
         return Markup()
@@ -37,6 +38,7 @@ def time_table(figure: Figure, labels: list[str], times: pyarrow.Table) -> Marku
     rows.sort(key=lambda row: (row["median"], -row["reached"], row["low"]))
     return markup(
         BLOCK,
+        metric="an accuracy of" if main.name == "accuracy" else main.title,
         target=f"{rows[0]['target']:g}",
         simple=f": here {best}" if best else "; there is none here",
         rows=joined(

@@ -22,7 +22,7 @@ from fedcommons.training import train
 TEST_EXAMPLES = 2000
 LASTING = 3  # rounds in which a target must be reached
 POINTS = 7  # of the course that is measured
-RATES = (0.04, 0.1, 0.25)  # steps, of which the best counts
+RATES = (0.016, 0.04, 0.1, 0.25)  # steps, of which the best counts
 
 
 def rounds_to_accuracy(
@@ -61,15 +61,22 @@ def rounds_to_accuracy(
     return found
 
 
-def lasting(reached: BoolArray) -> BoolArray:
-    """Where it is so for `LASTING` rounds on end, by the first of them; fewer at the very end.
+def crossing(accuracy: FloatArray, target: float, *, lasting: int = LASTING) -> float:
+    """Where a curve, (T,), reaches the target and stays there so many points on end.
 
-    A noisy training may touch an accuracy once by luck.
+    A noisy training may touch an accuracy once by luck. Between points the curve is a line, for
+    rounds may be few; infinite if it never gets there. Fewer points are enough at the very end.
     """
-    found = reached.copy()
-    for k in range(1, LASTING):
-        found[:-k] &= reached[k:]
-    return found
+    reached = accuracy >= target
+    for k in range(1, lasting):
+        reached[:-k] &= accuracy[k:] >= target
+    if not reached.any():
+        return np.inf
+    k = int(np.argmax(reached))
+    if k == 0:
+        return 0.0
+    before, after = float(accuracy[k - 1]), float(accuracy[k])
+    return k - 1 + max(0.0, (target - before) / (after - before)) if after > before else float(k)
 
 
 def _first(reached: BoolArray) -> float:
@@ -91,8 +98,9 @@ def course(
     """How many rounds an accuracy takes by how noisy estimates are, from a few trainings.
 
     Softmax regression with the coded sum, as in `rounds_to_accuracy`, each with the best of the
-    steps `rates`, until it is reached for `LASTING` rounds on end. Of the options and deadlines in
-    `tried`, given with their parts, it takes `POINTS` that are spread over their noise.
+    steps `rates`, until it is reached for `LASTING` rounds on end; rounds are counted in parts, by
+    the accuracies before and after. Of the options and deadlines in `tried`, given with their
+    parts, it takes `POINTS` that are spread over their noise.
     """
     checks.real("accuracy", accuracy, low=0, high=1)
     usable = sorted((pair for pair in tried if np.isfinite(pair[1].noise)), key=_noise)
@@ -112,7 +120,7 @@ def course(
                 )
                 for run in range(checks.integer("runs", runs, low=1))
             ]  # fmt: skip
-            best = min(best, _first(lasting(np.mean(curves, axis=0) >= accuracy)))
+            best = min(best, 1 + crossing(np.mean(curves, axis=0), accuracy))
         rounds.append(best)
     reached = [k for k, n in enumerate(rounds) if np.isfinite(n)]
     if len(reached) < 2:

@@ -137,8 +137,12 @@ def simulate_block(
                     of = clocked.recorded(one.timeline, look, finite[e], moments[e], T)
                     correct[at], moment[at], ticks[at] = of.correct, of.moment, of.ticks
                     if timing.target is not None:
-                        enough = timing.target * len(dataset.y_test)
-                        reached[at] = clocked.reached(one.timeline, look, finite[e], enough)
+                        line = one.timeline
+                        if measures is None or measures.counts:
+                            enough = timing.target * len(dataset.y_test)
+                            reached[at] = clocked.reached(line, look, finite[e], enough)
+                        else:
+                            reached[at] = clocked.measured_by(line, look, measures, timing.target)
                 if measures:
                     pooled, at_sites = measured[one.run]
                     pooled[one.place], at_sites[one.place] = look.pooled, look.at_sites

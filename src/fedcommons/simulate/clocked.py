@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from fedcommons.checks import BoolArray, FloatArray, IntArray
 from fedcommons.simulate.looks import Look
+from fedcommons.simulate.measures import Measures
 from fedcommons.simulate.timelines import Timeline
 
 
@@ -51,6 +52,17 @@ def reached(line: Timeline, look: Look, finite: BoolArray, enough: float) -> flo
         return math.inf
     ticks = int(looks[int(np.argmax(good))])
     return float(line.ticks.ends[ticks - 1]) if ticks else 0.0
+
+
+def measured_by(line: Timeline, look: Look, measures: Measures, target: float) -> float:
+    """The first of the recorded times at which the main metric is as good as that; or infinity."""
+    main = measures.metrics[0]
+    with np.errstate(invalid="ignore"):  # of a lost model
+        good = main.sign * look.pooled[:, 0] >= main.sign * target
+    if not good.any():
+        return math.inf
+    assert line.seconds is not None
+    return line.seconds * measures.rounds[int(np.argmax(good))] / measures.rounds[-1]
 
 
 def _kept_finite(finite: BoolArray, n_ticks: int) -> BoolArray:

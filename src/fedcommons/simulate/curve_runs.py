@@ -20,6 +20,7 @@ from fedcommons.simulate import draws, local_steps, timelines
 from fedcommons.simulate.algorithms import Setup
 from fedcommons.simulate.algorithms.algorithm import own_examples
 from fedcommons.simulate.asked import ByNorms
+from fedcommons.simulate.comparing import Comparing
 from fedcommons.simulate.corrected_chunks import Correcting
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.local_steps import HeldExamples
@@ -53,6 +54,7 @@ class CurveRun:
         adds_up: whether clients' answers are sums over the examples that they hold.
         by_norms: who is asked, if that follows from answers: `choose` fills in what a round needs.
         correcting: what is shared, where holders correct absent owners' chunks.
+        comparing: what the weights follow from where answers are compared (`apart.compared`).
         of_examples: (T, M) what each example counts in each round; None if it follows from `fresh`.
     """
 
@@ -75,6 +77,7 @@ class CurveRun:
     of_examples: Float32 | None = None
     by_norms: ByNorms | None = None
     correcting: Correcting | None = None
+    comparing: Comparing | None = None
 
     def choose(self, t: int) -> None:
         """Fill in a round in which what was seen decides who is asked."""
@@ -87,6 +90,8 @@ class CurveRun:
         estimator = ESTIMATORS[self.curve.estimator]
         self.timeline.ticks.asked[t] = arrivals.asked
         self.timeline.ticks.on_time[t] = arrivals.on_time
+        if self.comparing is not None:
+            self.comparing.choose(t, arrivals, p)
         weights = estimator.weigh(arrivals, p)
         self.fresh[t], self.remembered[t] = weights.fresh, weights.remembered
         self.computed[t] = weights.fresh != 0
@@ -172,11 +177,12 @@ def _row(weights: csr_array, client: int) -> HeldExamples:
 def kind_of(curve_run: CurveRun) -> tuple[Any, ...]:
     """What curve runs that are trained together have in common."""
     c = curve_run.curve
-    remembers = ESTIMATORS[c.estimator].remembers
+    estimator = ESTIMATORS[c.estimator]
+    remembers = estimator.remembers
     batch_size = c.batch_size or 0  # for sorting
     stateful = c.procedure.next_state is not None
-    combines = c.estimator if ESTIMATORS[c.estimator].combine is not None else ""
-    adds_up = curve_run.adds_up and not combines
+    apart = c.estimator if estimator.combine is not None or curve_run.comparing is not None else ""
+    adds_up = curve_run.adds_up and not apart
     late = curve_run.late is not None and bool(curve_run.late.any())
     late = late or c.ask_by == "norms"  # answers are looked at
     if c.local_steps == 1 and not remembers and not stateful and adds_up and not late:
@@ -186,7 +192,7 @@ def kind_of(curve_run: CurveRun) -> tuple[Any, ...]:
     n_rows = curve_run.held.shape[0]
     return (
         *("clients", correction, c.local_steps, batch_size),
-        *(remembers, n_rows, c.server_optimizer, combines, _parts(curve_run)),
+        *(remembers, n_rows, c.server_optimizer, apart, _parts(curve_run)),
         c.ask is not None,
     )
 
@@ -263,6 +269,7 @@ def make_curve_run(
             *(curve.ask_some, there, curve.server_probs(n_clients)),
             *(np.full(n_clients, np.nan), seed, number),
         )
+    compares = estimator.compares and curve.procedure.estimators
     return CurveRun(
         *(curve, run, place, held, trained, counts, timeline),
         *(weights.fresh, weights.remembered, weights.late, weights.back),
@@ -271,6 +278,7 @@ def make_curve_run(
         of_examples=of_examples,
         by_norms=by_norms,
         correcting=Correcting.of(shared.placement, timeline) if curve.corrected else None,
+        comparing=Comparing.of(arrivals, timeline.probs) if compares else None,
     )
 
 

@@ -235,8 +235,9 @@ class Curve:
         ):
             return False
         same_p = not self.prob_spread and self.stragglers != "recorded"
-        linear = ESTIMATORS[self.estimator].combine is None
-        return self.assumed_prob is None and same_p and linear
+        estimator = ESTIMATORS[self.estimator]
+        by_arrivals = estimator.combine is None and not estimator.compares
+        return self.assumed_prob is None and same_p and by_arrivals
 
     @property
     def key(self) -> str:

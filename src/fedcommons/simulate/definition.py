@@ -156,11 +156,9 @@ class Study:
                 "engine must be batched or example-space under a clock, without figures of the "
                 f"kinds scalar-products and second-moment, got {self.engine}"
             )
-        if self.clock.target is not None and loss_class(self.loss).kind != "classes":
-            raise ArgumentError(
-                f"target must be left out for the loss {self.loss}: it is an accuracy, got "
-                f"{self.clock.target}"
-            )
+        main, target = self.measured[0].name, self.clock.target
+        if target is not None and main == "accuracy" and not 0 < target <= 1:
+            raise ArgumentError(f"target must be in (0, 1] for an accuracy, got {target:g}")
 
     def _check_engine(self) -> None:
         if self.engine != "example-space" and self.theory_curves:
@@ -230,7 +228,7 @@ class Study:
 
     @property
     def target(self) -> float | None:
-        """The accuracy whose time is measured, if there is one."""
+        """The value of the main metric whose time is measured, if there is one."""
         return None if self.clock is None else self.clock.target
 
     @property

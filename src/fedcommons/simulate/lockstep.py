@@ -16,9 +16,9 @@ from scipy.sparse import block_diag, csr_array
 
 from fedcommons.batches import batches
 from fedcommons.checks import BoolArray, FloatArray, IntArray
-from fedcommons.estimators import ESTIMATORS, combined
+from fedcommons.estimators import ESTIMATORS
 from fedcommons.optimizers import OPTIMIZERS, Constants, State
-from fedcommons.simulate import controlled_steps, few_rows, local_steps
+from fedcommons.simulate import apart, controlled_steps, few_rows, local_steps
 from fedcommons.simulate.algorithms import Local
 from fedcommons.simulate.chunk_memory import ChunkMemory
 from fedcommons.simulate.corrected_chunks import CorrectedChunks, corrections_of
@@ -44,7 +44,7 @@ class Lockstep:
         self.decay = np.array([c.decay for c in curves])
         self.server_rate = np.array([c.server_rate for c in curves])
         self.mu = np.array([c.mu for c in curves], np.float32)
-        kind, _, self.n_steps, batch_size, self.remembers, self.n_rows, name, combines, *rest = (
+        kind, _, self.n_steps, batch_size, self.remembers, self.n_rows, name, of_all, *rest = (
             kind_of(group[0])
         )
         parts, self.asks_some = rest
@@ -55,7 +55,7 @@ class Lockstep:
         self.pending = np.zeros((0, 0, 0), np.float32)
         self.late_models = LateModels()
         self.steps = controlled_steps.of(group, model)
-        self.combines = ESTIMATORS[combines] if combines else None
+        self.of_all = ESTIMATORS[of_all] if of_all else None  # it needs all answers of a round
         self.batch_size = batch_size or None
         self.optimizer = OPTIMIZERS[name]
         self.moments: State = ()
@@ -197,14 +197,13 @@ class Lockstep:
         members = [(e, int(i)) for e in range(E) for i in np.flatnonzero(self.group[e].computed[t])]
         at = np.array(members, np.int64).reshape(-1, 2)
         estimate = np.zeros((E, P), np.float32)
-        if self.remembers:
-            v = np.stack([e.remembered[t] for e in self.group]).astype(np.float32)
-            estimate += few_rows.weighted(self.memory, v)
         late = self._arriving(t)
-        if len(late):
-            self._add_late(t, late, estimate)
+        comparing = self.of_all if self.of_all is not None and self.of_all.compares else None
+        if comparing is None:
+            self._add_known(t, late, estimate)
         new_common = self.common.copy()
-        apart: list[dict[int, Float32]] = [{} for _ in range(E)]  # where answers are not summed
+        found: list[dict[int, Float32]] = [{} for _ in range(E)]  # where answers are not summed
+        to_remember = []
         for where, total in self._totals(t, at, params, rates):
             e, i = at[where].T
             sizes = self.sizes[e, i]
@@ -212,13 +211,15 @@ class Lockstep:
             self._keep(t, e, i, raw)
             answers = self._whole(t, e, i, raw)
             u = np.array([self.group[a].fresh[t, b] for a, b in zip(e, i, strict=True)])
-            if self.combines is not None:
+            if self.of_all is not None:
                 for a, b, answer in zip(e.tolist(), i.tolist(), answers, strict=True):
-                    apart[a][b] = answer
+                    found[a][b] = answer
             else:
                 estimate += _into(e, u, E) @ answers
             self._note_norms(e, i, answers)
-            if self.remembers:
+            if comparing is not None:
+                to_remember.append((e, i, raw))
+            elif self.remembers:
                 self._remember(t, e, i, raw)
             if self.procedure.next_state is not None:
                 local = self._local(params[e], params[e], e, i)
@@ -226,15 +227,30 @@ class Lockstep:
                 new_common += _into(e, sizes / self.block.n_examples, E) @ (after - self.own[e, i])
                 self.own[e, i] = after
         self.common = new_common
+        if comparing is not None:
+            for a, run in enumerate(self.group):
+                estimate[a] = apart.compared(comparing, run, t, found[a], self.memory, a)
+            self._add_known(t, late, estimate)
+        elif self.of_all is not None:
+            for a, run in enumerate(self.group):
+                estimate[a] = apart.combined(self.of_all, run, found[a], P)
+        for e, i, raw in to_remember:
+            self._remember(t, e, i, raw)
         if self.remembers and len(late):  # after the estimate
             e, i = late[:, 0], late[:, 1]
             self._remember(t, e, i, self.pending[e, i], late=True)
-        if self.combines is not None:
-            estimate[:] = [self._combined(e, apart[e], P) for e in range(E)]
         for a, correction in enumerate(self.corrections):
             if correction is not None:
                 estimate[a] += correction.step(t, params[a])
         return estimate
+
+    def _add_known(self, t: int, late: IntArray, estimate: Float32) -> None:
+        """What is remembered, and the answers that come late, by their weights."""
+        if self.remembers:
+            v = np.stack([e.remembered[t] for e in self.group]).astype(np.float32)
+            estimate += few_rows.weighted(self.memory, v)
+        if len(late):
+            self._add_late(t, late, estimate)
 
     def _note_norms(self, e: IntArray, i: IntArray, answers: Float32) -> None:
         """How much answers change, where whom to ask goes by it."""
@@ -287,15 +303,6 @@ class Lockstep:
             for a, b, part in zip(e, i, raw, strict=True)
         ]
         return np.stack(parts) if parts else raw
-
-    def _combined(self, e: int, found: dict[int, Float32], n_params: int) -> FloatArray:
-        """What an estimator that is not linear makes of these clients' answers: (P,)."""
-        W = np.asarray(self.group[e].held.sum(axis=1), np.float64).ravel()
-        answers = np.zeros((len(W), n_params), np.float32)
-        for client, answer in found.items():
-            answers[client] = answer
-        assert self.combines is not None
-        return combined(self.combines, answers, np.isin(np.arange(len(W)), list(found)), W)
 
     def _remember(
         self, t: int, e: IntArray, i: IntArray, raw: Float32, *, late: bool = False

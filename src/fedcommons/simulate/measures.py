@@ -11,7 +11,7 @@ import numpy.typing as npt
 from fedcommons.checks import FloatArray
 from fedcommons.datasets import Dataset
 from fedcommons.errors import ArgumentError, StudyError
-from fedcommons.metrics import Metric
+from fedcommons.metrics import METRICS, Metric
 from fedcommons.tasks import Loss
 
 
@@ -32,6 +32,11 @@ class Measures:
         self.truth = loss.truth(dataset.y_test)
         site = dataset.site_test
         self.members = [np.flatnonzero(site == s) for s in range(len(self.sites))]
+
+    @property
+    def counts(self) -> bool:
+        """Whether the main metric is counted at every look, as accuracy of classes is."""
+        return self.loss.kind == "classes" and self.metrics[0] is METRICS["accuracy"]
 
     def nothing(self, n_curves: int) -> tuple[FloatArray, FloatArray]:
         """Arrays for the values of these curves: (C, rounds, K) and (C, rounds, S, K)."""

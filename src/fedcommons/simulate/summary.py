@@ -64,11 +64,16 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What was found in every setting by the main metric, and in words."""
+    """What was found in every setting by the main metric, and in words.
+
+    `by_time` ranks by natural logarithms of the seconds to the target, where a clock has one
+    (`times.logarithms`); lines of which no run got there are lost.
+    """
 
     metric: str
     settings: tuple[Setting, ...]
     sentences: tuple[str, ...]
+    by_time: tuple[Setting, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -83,7 +88,12 @@ def summarise(
     values = runs[final(main.name)].to_numpy().reshape(-1, n_curves)
     values = np.where(runs["diverged"].to_numpy().reshape(-1, n_curves), np.nan, values)
     place = {curve: k for k, curve in enumerate(study.curves)}
-    settings = []
+    settings, by_time = [], []
+    seconds = None
+    if study.clock is not None and study.target is not None:
+        every = runs[times.SECONDS].to_numpy().reshape(-1, n_curves)
+        seconds = times.logarithms(every, study.clock.seconds)
+        seconds[:, ~np.isfinite(every).any(axis=0)] = np.nan
     for figure in study.figures:
         if figure.kind in RANKED:
             named = [
@@ -92,8 +102,15 @@ def summarise(
                 if not ESTIMATORS[line.curve.estimator].needs_everybody
             ]
             settings += _settings(figure.name, named, values, place, main.sign)
-    first = () if study.target is None else times.sentences(study, runs, labels)
-    return Summary(main.name, tuple(settings), (*first, *_sentences(settings)))
+            if seconds is not None:
+                by_time += _settings(figure.name, named, seconds, place, -1)
+    first: list[str] = []
+    if study.target is not None:
+        first = [
+            *times.sentences(study, runs, labels),
+            *_praises(by_time, f"fastest line to {study.target:g}"),
+        ]
+    return Summary(main.name, tuple(settings), (*first, *_sentences(settings)), tuple(by_time))
 
 
 def _settings(
@@ -149,16 +166,24 @@ def _known(found: tuple[float | None, float | None]) -> tuple[float, float | Non
     return (math.nan if mean is None else mean), half
 
 
+def _praises(settings: Sequence[Setting], what: str = "best line") -> list[str]:
+    """Which lines are the best, or as good, and in how many settings."""
+    n = len(settings)
+    labels = sorted({rank.label for setting in settings for rank in setting.ranks})
+    good = {label: sum(_is_as_good(label, setting) for setting in settings) for label in labels}
+    return [
+        _praise(label, good[label], sum(_is_alone(label, s) for s in settings), n, what)
+        for label in sorted(labels, key=lambda label: -good[label])
+        if good[label]
+    ]
+
+
 def _sentences(settings: Sequence[Setting]) -> list[str]:
     """What can be said of all settings together."""
     n = len(settings)
     labels = sorted({rank.label for setting in settings for rank in setting.ranks})
     good = {label: sum(_is_as_good(label, setting) for setting in settings) for label in labels}
-    found = [
-        _praise(label, good[label], sum(_is_alone(label, setting) for setting in settings), n)
-        for label in sorted(labels, key=lambda label: -good[label])
-        if good[label]
-    ]
+    found = _praises(settings)
     found += _duels(settings, {label for label in labels if n == 1 or good[label] == n})
     found += [
         f"{label} is behind the best line in all {n} settings."
@@ -183,13 +208,13 @@ def _duels(settings: Sequence[Setting], best: set[str]) -> list[str]:
     ][:MOST_DUELS]
 
 
-def _praise(label: str, good: int, alone: int, n: int) -> str:
+def _praise(label: str, good: int, alone: int, n: int, what: str) -> str:
     if n == 1:
-        return f"{label} is the best line{'' if alone else ', or cannot be told from it'}."
+        return f"{label} is the {what}{'' if alone else ', or cannot be told from it'}."
     where = f"in {'all' if good == n else good} of {n} settings"
     if alone == good:
-        return f"{label} is the best line {where}."
-    return f"{label} is the best line, or cannot be told from it, {where}."
+        return f"{label} is the {what} {where}."
+    return f"{label} is the {what}, or cannot be told from it, {where}."
 
 
 def _is_there(label: str, setting: Setting) -> bool:

@@ -27,6 +27,7 @@ FILE = "times.parquet"
 SECONDS = "seconds_to_target"  # the column of runs.parquet
 SIMPLE_WORK = ("full", "mini", "sized")
 SIMPLE_ESTIMATORS = ("coded_sum", "responder_average", "wait_for_all")
+NEVER = 10.0  # times a study's seconds
 LOW, HIGH = 0.1, 0.9  # the quantiles that a band shows
 NUMBERS = {
     "median": "seconds to the target: the median run",
@@ -97,6 +98,11 @@ def _log_mean(values: FloatArray) -> tuple[float, float]:
     logs = np.log(values)
     sem = float(logs.std(ddof=1) / math.sqrt(len(logs))) if len(logs) > 1 else math.nan
     return float(np.exp(logs.mean())), sem
+
+
+def logarithms(seconds: FloatArray, budget: float) -> FloatArray:
+    """Natural logarithms; a run that never got there counts as `NEVER` times the training."""
+    return np.log(np.maximum(np.minimum(seconds, NEVER * budget), np.finfo(np.float64).tiny))
 
 
 def ratios(simple: FloatArray, own: FloatArray) -> FloatArray:

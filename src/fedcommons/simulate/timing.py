@@ -84,7 +84,7 @@ class Timing:
         spread, stall, tail, link, failure: as in `delays.Law`; None for what the delays say.
         service: the law of computing times; empty for what the delays say.
         away: when clients are away; None for never.
-        target: the accuracy whose time is measured; None for none.
+        target: the value of the study's main metric whose time is measured; None for none.
     """
 
     seconds: float
@@ -130,8 +130,8 @@ class Timing:
             raise ArgumentError(f"tail must be > 1, or means are infinite, got {self.tail:g}")
         if not isinstance(self.digest, str):
             raise ArgumentError(f"digest must be a string, got {self.digest!r}")
-        if self.target is not None and not checks.real("target", self.target, low=0, high=1) > 0:
-            raise ArgumentError(f"target must be in (0, 1], got {self.target:g}")
+        if self.target is not None:
+            checks.finite("target", self.target, shape=())
         if self.delays in SERVICES and self.rate is None:
             raise ArgumentError(f"rate must be given with delays = {self.delays!r}, got none")
         if self.is_recording:

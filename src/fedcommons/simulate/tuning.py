@@ -17,12 +17,11 @@ import numpy as np
 
 from fedcommons.checks import FloatArray
 from fedcommons.errors import ResultsError
+from fedcommons.simulate import times
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.definition import Line, Study
 from fedcommons.simulate.folder import Folder
 from fedcommons.simulate.result import RunResult
-
-NEVER = 10.0  # times a study's seconds: what a run counts as that never reaches the target
 
 
 def tuning_study(study: Study) -> Study:
@@ -90,8 +89,7 @@ def _earliness(study: Study, result: RunResult, late: FloatArray) -> FloatArray:
     """-log of each curve's seconds to the target: (C,); a run that never gets there counts as ten
     times the study's, and among those the late metric decides."""
     assert study.clock is not None
-    seconds = np.minimum(result.reached, NEVER * study.clock.seconds)
-    sooner = -np.log(np.maximum(seconds, np.finfo(np.float64).tiny))
+    sooner = -times.logarithms(result.reached, study.clock.seconds)
     return np.asarray(sooner + np.where(np.isfinite(result.reached), 0.0, late))
 
 

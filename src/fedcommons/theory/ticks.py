@@ -60,7 +60,10 @@ def forecast(
       late answers remembered a job that takes longer than T goes on through ticks of the others;
       how many, on average, follows from renewal theory, q and their lengths from each other.
 
-    With absences, who is there when a tick begins is an approximation: each client by itself.
+    With absences, who is there when a tick begins is an approximation: each client by itself. It is
+    within 5 % where clients are away for three tenths of the time, and was 8 to 22 % short where
+    they were for half of it. With late answers remembered and so few clients that all may be busy
+    at once ticks are up to three tenths longer than this says, and longer still for two.
     """
     work = checks.finite("work", work, ndim=1)
     if policy.adaptive:

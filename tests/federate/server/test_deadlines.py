@@ -1,9 +1,13 @@
 """How long a round waits for answers, and for anybody to be connected."""
 
+from dataclasses import replace
+
 import pytest
 
 from fedcommons.errors import FederationError
 from fedcommons.federate.server import asking, deadlines, open_question
+from fedcommons.federate.server.never_on_time import NeverOnTime
+from fedcommons.federate.server.round_notes import RoundNote, SiteNote
 from fedcommons.federate.transport.embedded_grid import EmbeddedGrid
 from tests.federate.server.trouble import Clock
 from tests.federate.tiny import (
@@ -152,6 +156,20 @@ def test_a_site_that_has_never_been_on_time_is_named_with_what_would_help(tiny, 
     assert "late = remember" in said[0]
 
 
+def test_a_site_whose_app_fails_is_not_told_of_deadlines():
+    def said(*outcomes):
+        told = NeverOnTime(remembers_late=True)
+        notes = [
+            RoundNote(k, sites=(SiteNote("b", False, of, 0.5), SiteNote("c", True, "answered", 0)))
+            for k, of in enumerate(outcomes)
+        ]
+        return told.look([replace(note, deadline=5.0) for note in notes])
+
+    assert said(*["AttributeError"] * 5) == []
+    assert "a longer deadline than 5.0 s" in said("AttributeError", "no answer", "no answer")[0]
+    assert said("no answer", "no answer") == []
+
+
 def test_late_answers_of_a_site_that_is_never_on_time_say_how_long_it_takes(tiny, slow, caplog):
     slow.delays = {"a": 4.0, "b": 15.0}
     with tiny.shared(slow) as federation:
@@ -202,3 +220,15 @@ def test_a_training_that_nobody_answers_ends_and_can_go_on(tiny):
     assert {(s["outcome"], s["straggler_prob"]) for s in notes[0]["sites"]} == {
         ("answered", 0.05 / 2)
     }
+
+
+def test_what_is_not_work_is_the_way_there_and_back():
+    deadline = deadlines.Deadline(10.0)
+    assert deadline.link("a") is None
+    for took, worked in ((5.0, 3.0), (6.0, 2.0), (4.0, 1.0), (9.0, 8.0), (7.0, 2.0)):
+        deadline.note_answer("a", took, worked)
+    for worked in (None, "2", -1.0, 11.0, float("nan")):  # a site says nothing that can be used
+        deadline.note_answer("a", 10.0, worked)
+        deadline.note_answer("b", 10.0, worked)
+    assert deadline.link("a") == pytest.approx(4.2)  # of 1, 2, 3, 4 and 5
+    assert deadline.link("b") is None

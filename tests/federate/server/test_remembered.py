@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -59,7 +60,9 @@ def named_by(tiny: Tiny) -> set[str]:
 # What is estimated
 
 
-@pytest.mark.parametrize("estimator", [estimators.memory, damped, estimators.coded_sum])
+@pytest.mark.parametrize(
+    "estimator", [estimators.memory, damped, estimators.coded_sum, estimators.blended]
+)
 @pytest.mark.parametrize("block", [1, 7, 30, 1000])
 def test_the_estimate_in_blocks_is_the_estimate(tmp_path, monkeypatch, estimator, block):
     monkeypatch.setattr(estimation, "BLOCK", block)
@@ -77,8 +80,9 @@ def test_the_estimate_in_blocks_is_the_estimate(tmp_path, monkeypatch, estimator
     ]
     if not estimator.remembers:
         state = old = None
-    expected, remembered = estimators.estimate(estimator, state, answers, answered, p)
-    arrived = estimators.Arrivals.now_or_never(answered)
+    heard, W = np.array([True, True, False]), np.array([1.0, 2.0, 0.5])
+    arrived = replace(estimators.Arrivals.now_or_never(answered), heard=heard, shares=W)
+    expected, remembered = estimators.estimate(estimator, state, answers, arrived, p)
     found, rows = estimation.estimate(estimator, files, new, old, arrived, p)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
     if estimator.remembers:

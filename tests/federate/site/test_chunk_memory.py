@@ -17,7 +17,7 @@ def opened(folder, training="t", held="k"):
 
 def cuts(memory, pace, *, n_own=N, least=1):
     memory.notes = chunk_memory.replace(memory.notes, pace=pace)
-    memory.cut(2.0, n_own, least)
+    memory.cut(1.0, n_own, least)
     return memory.notes.number
 
 
@@ -103,12 +103,12 @@ def test_a_death_leaves_the_old_sum_or_the_new_one(tmp_path, at, times):
         durable.reached = die_at(at, times)
         again = opened(tmp_path)
         again.remember(0, np.full(P, 1000.0), len(again.places(0)) * 0.02)
-        again.cut(2.0, N, 12)  # half as many
+        again.cut(1.0, N, 12)  # half as many
 
     assert in_child(main) == -signal.SIGKILL
     again = opened(tmp_path)
     assert again.notes.number in (4, 8)
     assert again.sum().tolist() in (before.tolist(), (before + 999).tolist())
-    again.cut(2.0, N, 12)
+    again.cut(1.0, N, 12)
     assert again.notes.number == 4
     assert again.sum().tolist() in (before.tolist(), (before + 999).tolist())

@@ -92,7 +92,7 @@ BAD = {
     "a missing label": (GOOD.replace("2,1", "2,NA"), r"line 3, column 'label': must not be"),
     "a missing mark": (GOOD.replace("False", ""), r"line 3, column 'shareable': must not be missi"),
     "a word": (GOOD.replace("61", "old"), r"line 3, column 'age': must be a number.* got 'old'"),
-    "words": ("x,sex,label\n1,f,0\n2,m,1\n", r"line 2, column 'sex': must be a number, got 'f'"),
+    "words": ("x,sex,label\n1,f,0\n2,m,1\n", r"'sex': must be a number, got 'f'; words.* one way"),
     "infinity": ("x,label\ninf,0\ninf,1\n", r"line 2, column 'x': must be a number, got 'inf'"),
     "names of classes": (
         "x,label\n1,benign\n", r"line 2, column 'label': must be a number, got 'benign'.*classes=",

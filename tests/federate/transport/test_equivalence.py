@@ -20,7 +20,8 @@ ROUNDS, SEED = 12, 11
 
 @pytest.mark.parametrize("code", coding.CODES)
 @pytest.mark.parametrize(
-    ("estimator", "warm"), [("coded_sum", False), ("memory", False), ("memory", True)]
+    ("estimator", "warm"),
+    [("coded_sum", False), ("memory", False), ("memory", True), ("blended", False)],
 )
 def test_federation_and_simulator_reach_the_same_model(tiny, code, estimator, warm):
     model = Bernoulli(P)

@@ -5,6 +5,7 @@ import pytest
 
 from fedcommons import coding
 from fedcommons.errors import ArgumentError
+from fedcommons.federate.server.deadlines import Deadline
 from fedcommons.federate.server.settings import Settings
 from fedcommons.federate.site.chunk_memory import FOLDER
 from fedcommons.federate.transport import fitted_answer
@@ -15,6 +16,7 @@ from tests.federate.tiny import N_CLASSES, gradient, train, trained_model
 
 P = np.array([0.2, 0.4, 0.1, 0.3])
 ROUNDS, SEED, DEADLINE = 12, 4, 20.0
+LINKS: dict[str, float] = {}  # what the server knows of ways there and back: nothing
 PACE = {"a": 0.1, "b": 1.3, "c": 2.5, "d": 50.0}  # seconds for an example
 
 
@@ -23,6 +25,7 @@ def timed(monkeypatch):
     """A training function by whose examples alone time passes, and how many it was given."""
     now, given = [0.0], []
     monkeypatch.setattr(fitted_answer, "clock", lambda: now[0])
+    monkeypatch.setattr(Deadline, "link", lambda _self, site: LINKS.get(site))
 
     def train_with(site, message, context):
         n = len(site.examples(context)[1])
@@ -157,6 +160,21 @@ def test_chunks_of_what_is_withdrawn_are_cleared_and_others_stay(tiny, timed, mo
     assert {name: len(files(name)) for name in tiny.names} == {
         name: 1 if name in ("b", holder) else 4 for name in tiny.names
     }
+
+
+def test_what_ways_take_is_not_left_for_work(tiny, timed, monkeypatch):
+    """Four fifths of what they leave; where nothing is left, as little as there can be."""
+    slow, given = timed
+    for name, link in (("b", 0.0), ("c", 10.0), ("d", 25.0)):
+        monkeypatch.setitem(PACE, name, 2.0)
+        monkeypatch.setitem(LINKS, name, link)
+    grid = tiny.grid(train=slow)
+    with tiny.shared(grid, copies=0) as federation:
+        train(federation, grid, 3, work="fits", estimator="latest", deadline=DEADLINE)
+    last = dict(given)
+    assert last["b"] == 6  # all of them in 16 s
+    assert last["c"] in (2, 3)  # half of 5 in 8 s
+    assert last["d"] in (1, 2)  # a quarter of 7 in no time
 
 
 def test_what_work_that_fits_does_not_go_with_is_refused_by_name(tiny):

@@ -1,11 +1,13 @@
 """Late answers: a site that owes one is not asked again, and it counts when it comes."""
 
+import json
 import signal
 
 import numpy as np
 import pytest
+from flwr.app import MetricRecord
 
-from fedcommons import coding, estimators
+from fedcommons import coding, delay_table, estimators, simulate
 from fedcommons.asking import missing_prob
 from fedcommons.errors import ArgumentError
 from fedcommons.estimators import ESTIMATORS, Arrivals, estimate
@@ -14,6 +16,7 @@ from fedcommons.federate.server.open_question import OWES
 from fedcommons.federate.server.settings import Settings
 from fedcommons.step_control import Secants, secant, sketch
 from fedcommons.tasks import softmax
+from tests.cli import command
 from tests.federate.tiny import ByTick, Tiny, die_at, gradient, in_child, train_by_tick
 from tests.federate.transport.test_kill_matrix import Forking
 
@@ -71,7 +74,7 @@ def plain_loop(
         found = np.full(len(shares), np.nan)
         for i in np.flatnonzero(on_time | late):
             model = models[sites[i]["asked_in"] - 1] if late[i] else models[t]
-            if anchors[i] is not None:
+            if step_control and anchors[i] is not None:
                 far = np.linalg.norm(sketch(model.ravel()) - sketch(anchors[i].ravel()))
                 found[i] = secant(np.linalg.norm(came[i] - state[i]), shares[i].sum(), far)
             anchors[i] = model
@@ -85,7 +88,12 @@ def plain_loop(
 
 @pytest.mark.parametrize(
     ("estimator", "how"),
-    [("memory", {}), ("latest", {}), ("latest", {"rate": 25.0, "step_control": True})],
+    [
+        ("memory", {}),
+        ("latest", {}),
+        ("latest", {"rate": 25.0, "step_control": True}),
+        ("fedbuff", {}),
+    ],
 )
 def test_training_with_late_answers_is_the_plain_loop_of_the_same_schedule(tiny, estimator, how):
     grid = tiny.grid(ByTick)
@@ -93,7 +101,7 @@ def test_training_with_late_answers_is_the_plain_loop_of_the_same_schedule(tiny,
     with tiny.shared(grid) as federation:
         models, notes = train_by_tick(
             federation, grid, 9, estimator=estimator, straggler_prob=P,
-            learning_rate=how.get("rate", RATE), step_control=bool(how),
+            learning_rate=how.get("rate", RATE), step_control=bool(how), late="remember",
         )  # fmt: skip
         expected = plain_loop(tiny, federation.commit, notes, estimator, **how)
     assert late_ones(notes) == [
@@ -103,6 +111,36 @@ def test_training_with_late_answers_is_the_plain_loop_of_the_same_schedule(tiny,
     np.testing.assert_allclose(models, expected, rtol=0, atol=1e-12)
     assert np.abs(models[-1]).max() > 0.1
     assert (notes[-1]["rate"] < how.get("rate", RATE)) == bool(how)
+
+
+def test_what_a_federation_has_recorded_is_a_recording_for_plans_and_studies(tiny, tmp_path):
+    """Of answers in time and late ones; of who never answered it has nothing."""
+    grid = tiny.grid(ByTick)
+    grid.due = later
+    with tiny.shared(grid) as federation:
+        _, notes = train_by_tick(federation, grid, 9, estimator="latest")
+        (path,) = federation.state.folder.glob("training-*/answers.parquet")
+    found = delay_table.read_recording(path)
+    answers = [one for note in notes for one in note["sites"]]
+    for site in "abcd":
+        took = [one["seconds"] for one in answers if one["site"] == site]
+        took = [max(seconds, 0.0005) for seconds in took if seconds is not None]
+        assert found[site].tolist() == took
+        assert took
+    sites = tmp_path / "sites.csv"
+    sites.write_text("site,x,y\n" + "".join(f"{site},10,20\n" for site in "dcba"))
+    told = command.run("plan", "--sites", sites, "--delays", path, "--copies", "0,1", "--json")
+    assert told.returncode == 0, told.stderr
+    plan = json.loads(told.stdout)
+    assert plan["times"].startswith("recorded: ")
+    study = simulate.study(
+        "as it was",
+        clock={"seconds": 3 * sum(sum(took) for took in found.values()), "delays": str(path)},
+        grid={"partition": "iid", "policy": ["all", "deadline"]},
+        clients=4, class_size=4, rounds=2, runs=1, test_size=50,
+    )  # fmt: skip
+    ticks = simulate.run(study, workers=1).curves["ticks_mean"].to_pylist()
+    assert max(ticks) > 3
 
 
 @pytest.mark.parametrize("by", ["uniform", "norms"])
@@ -159,10 +197,33 @@ def test_discarded_late_answers_are_never_heard(tiny):
     assert [of(note, "b")["outcome"] for note in notes] == ["no answer"] * 4
 
 
-def test_late_answers_need_an_estimator_that_remembers(tiny):
+@pytest.mark.parametrize("estimator", ["memory", "fedbuff"])
+def test_the_metrics_of_late_answers_come_through(tiny, estimator):
+    """In the round in which each comes."""
+    numbers = {"a": 3.0, "b": 5.0, "c": 7.0, "d": 11.0}
+
+    def measured(site, message, context):
+        reply = gradient(site, message, context)
+        number = numbers[str(context.node_config["site"])]
+        reply.content["metrics"] = MetricRecord({"n": number, "num-examples": 2})
+        return reply
+
+    grid = tiny.grid(ByTick, train=measured)
+    grid.due = later
+    with tiny.shared(grid) as federation:
+        _, notes = train_by_tick(federation, grid, 6, estimator=estimator, late="remember")
+    for note in notes:
+        came = {one["site"] for one in note["sites"] if one["answered"] or one["late_counts"]}
+        found = {site: of["n"] for site, of in note["training"]["by_site"].items()}
+        assert found == {site: numbers[site] for site in came}
+        assert note["training"]["pooled"]["n"] == pytest.approx(np.mean([*found.values()]))
+    assert late_ones(notes)
+
+
+def test_late_answers_need_an_estimator_that_has_a_use_for_them(tiny):
     with tiny.shared() as federation:
         grid = tiny.grid(ByTick)
-        for late, message in (("remember", "needs an estimator that remembers"), ("x", "must be")):
+        for late, message in (("remember", "needs an estimator with a use"), ("x", "must be")):
             with pytest.raises(ArgumentError, match=message):
                 train_by_tick(federation, grid, 1, late=late, estimator="coded_sum")
 

@@ -178,6 +178,20 @@ def test_the_apps_loader_brings_what_the_site_holds_in_proportion():
     assert len(list(loader_like(held(np.ones(7)), own_loader()))) == 3
 
 
+def test_a_batch_of_one_comes_only_where_the_apps_own_loader_has_one():
+    assert held().n_in_proportion == 4
+    for n, sizes in ((6, [3]), (7, [3, 1])):
+        loader = loader_like(held(), own_loader(n=n))
+        assert [len(y) for _, y in loader] == sizes
+        assert len(loader) == len(sizes)
+    loader = loader_like(held(), own_loader(n=6))
+    counts = np.bincount(
+        [k for _ in range(2000) for k in taken_by(loader)], minlength=7
+    )  # each in proportion to its share still: 5 standard errors of at most sqrt(.25 / 2000)
+    expected = 3 * held().shares / held().shares.sum()
+    assert np.abs(counts / 2000 - expected).max() < 5 * np.sqrt(0.25 / 2000)
+
+
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_while_nothing_is_shared_batches_are_those_of_the_apps_own_loader(shuffle):
     alone = held(np.ones(7))

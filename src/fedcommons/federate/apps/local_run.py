@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fedcommons.checks import BoolArray
 from fedcommons.errors import FederationError
 from fedcommons.federate.transport.embedded_grid import EmbeddedGrid, run_embedded
 from fedcommons.federate.transport.simulation import PARTITION, PARTITIONS
+from fedcommons.flower import CodedSum, settings_from, share
+from fedcommons.stragglers import Trace
 
 KINDS = ("serverapp", "clientapp")
 
@@ -41,12 +48,40 @@ def run_app(folder: Path, n_sites: int, overrides: Mapping[str, Any]) -> Embedde
         )
     config = {**config, "sites": n_sites, **overrides}
     nodes = [{PARTITION: k, PARTITIONS: n_sites} for k in range(n_sites)]
-    sys.path.insert(0, str(folder.resolve()))
-    try:
+    with _importable(folder.resolve()):
         server_app, client_app = (_load(components[kind]) for kind in KINDS)
         return run_embedded(server_app, client_app, nodes, config)
+
+
+def run_recorded(
+    folder: Path,
+    nodes: Sequence[Mapping[str, Any]],
+    overrides: Mapping[str, Any],
+    answered: BoolArray,
+) -> None:
+    """Run an app that `new_app` wrote, with those answering who did elsewhere: (rounds, N)."""
+    server = ServerApp()
+    with _importable(folder.resolve()):
+        task = importlib.import_module(f"{folder.name}.task")
+        client = importlib.import_module(f"{folder.name}.client_app").app
+
+        @server.main()
+        def main(grid: Grid, context: Context) -> None:
+            initial = task.initial_arrays()
+            settings = settings_from(context.run_config)
+            strategy = CodedSum(share(grid, context), **settings, stragglers=Trace(answered))
+            strategy.start(grid, initial, num_rounds=int(context.run_config["num-rounds"]))
+
+        run_embedded(server, client, nodes, {**read_app(folder)[1], **overrides})
+
+
+@contextlib.contextmanager
+def _importable(folder: Path) -> Iterator[None]:
+    sys.path.insert(0, str(folder))
+    try:
+        yield
     finally:
-        sys.path.remove(str(folder.resolve()))
+        sys.path.remove(str(folder))
 
 
 def _load(component: str) -> Any:

@@ -15,7 +15,9 @@ from fedcommons.federate.apps.new_app import write_app
 from fedcommons.federate.apps.review import review
 from fedcommons.federate.deploy.deployment import Deployment
 from fedcommons.federate.deploy.supervisor import Process
+from fedcommons.federate.deploy.without_coding import Bought, bought
 from fedcommons.federate.server.checkpoints import read_checkpoint
+from fedcommons.federate.server.round_notes import RoundNote
 
 SITES = tuple(f"site-{k}" for k in range(5))
 EVENTS = {  # what happens after a round
@@ -34,10 +36,11 @@ Say = Callable[[str], None]
 OnRound = Callable[[dict[str, Any]], None]
 
 
-def play(out: Path, *, rounds: int, say: Say, on_round: OnRound) -> None:
+def play(out: Path, *, rounds: int, say: Say, on_round: OnRound) -> Bought:
     """Run the demo; afterwards its results are in `out`, and nothing else is left.
 
-    `say` is told what happens, `on_round` is given the record of each round.
+    `say` is told what happens, `on_round` is given the record of each round. What coding bought is
+    returned.
     """
     check_out(out)
     with Deployment() as deployment:
@@ -70,10 +73,13 @@ def play(out: Path, *, rounds: int, say: Say, on_round: OnRound) -> None:
             kept = _keep_logs(deployment, out)
             failed = FederationError(f"the run is {ended.status}, logs: {kept}")
             raise failed.showing(ended.log[-2000:])
+        notes = _notes(state)
+        found = bought(app, folder.parent, notes, config)
         (folder.parent / MARK).touch()
         shutil.rmtree(out, ignore_errors=True)
         out.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(folder.parent, out)
+        return found
 
 
 def check_out(out: Path) -> None:
@@ -90,9 +96,13 @@ def check_out(out: Path) -> None:
 
 def history(state: Path) -> list[dict[str, Any]]:
     """The rounds of training so far, from the checkpoint, which is whole at every moment."""
+    return [note.to_json() for note in _notes(state)]
+
+
+def _notes(state: Path) -> tuple[RoundNote, ...]:
     path = next(state.glob("*/checkpoint.npz"), None)
     checkpoint = None if path is None else read_checkpoint(path)
-    return [] if checkpoint is None else [note.to_json() for note in checkpoint.history]
+    return () if checkpoint is None else checkpoint.history
 
 
 class _Watch:

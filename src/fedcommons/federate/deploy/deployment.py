@@ -102,7 +102,7 @@ class Deployment:
         """The environment of a process whose home is this folder of the deployment."""
         folder = self.folder / home
         folder.mkdir(exist_ok=True)
-        return programs.environment(folder, self.environment)
+        return programs.environment(folder, {**programs.THREADS, **self.environment})
 
     # Sites
 

@@ -29,7 +29,7 @@ def environment(home: Path, given: Mapping[str, str]) -> dict[str, str]:
     """The environment of an offline Flower with this home, and this Python's programs first."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     own = {"FLWR_HOME": str(home), "PATH": path}
-    return {**os.environ, **OFFLINE, **PROMPT, **THREADS, **given, **own}
+    return {**os.environ, **OFFLINE, **PROMPT, **given, **own}
 
 
 def superlink(host: str, port: int, tls: Tls, database: Path | None) -> list[str]:

@@ -70,6 +70,18 @@ def write_file(
             raise
 
 
+def write_for_show(path: Path, content: bytes) -> None:
+    """Replace a file that nothing rests on: it is whole, but may be lost, or not be written."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with contextlib.suppress(OSError):
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            os.write(descriptor, content)
+        finally:
+            os.close(descriptor)
+        temporary.replace(path)
+
+
 def append_to_file(path: Path, content: bytes, length: int, name: str) -> None:
     """Have a file hold `content` after its first `length` bytes, and nothing more.
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -19,19 +18,22 @@ from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.holders import held_by_each
 from fedcommons.federate.protocol.model_schema import NamedArrays, digest_of
 from fedcommons.federate.protocol.refusals import AnswerRefused, CommitUnknown
-from fedcommons.federate.server import asking, corrections, site_metrics, withdrawals
+from fedcommons.federate.server import corrections, site_metrics, withdrawals
 from fedcommons.federate.server.answer_parts import Parts, correction_of, n_chunks, parts_of
+from fedcommons.federate.server.asked import Asked
 from fedcommons.federate.server.asking import Asking, Heard
 from fedcommons.federate.server.deadlines import Deadline, Decided
 from fedcommons.federate.server.federation import ServerFederation
 from fedcommons.federate.server.joining import Newcomers
 from fedcommons.federate.server.late_answers import LEFT, OTHER_QUESTION, WITHDREW, LateAnswers
-from fedcommons.federate.server.link import NO_ANSWER, TOO_LATE, Link, Node, Question, Reply
+from fedcommons.federate.server.link import NO_ANSWER, TOO_LATE, Link, Node, Reply
+from fedcommons.federate.server.live_round import LiveRound
 from fedcommons.federate.server.open_question import OWES, OpenQuestion
 from fedcommons.federate.server.owed import LASTING
 from fedcommons.federate.server.quarantine import QUARANTINED
 from fedcommons.federate.server.questions import FieldsOf, Questions, nothing_else
-from fedcommons.federate.server.round_answers import NOT_ASKED, RoundAnswers
+from fedcommons.federate.server.round_answers import RoundAnswers
+from fedcommons.federate.server.round_notes import AWAY, NOT_ASKED
 from fedcommons.federate.server.training_folder import TrainingFolder
 from fedcommons.federate.server.withdrawals import Dismissals, Unasked
 from fedcommons.methods import Method
@@ -45,29 +47,6 @@ LARGEST_OWNER_SHARE = 1e6
 KEEP_AFTER = 0.5  # of the deadline: a site keeps what takes longer, since ways take time, too
 LEFT_OUT = "left out by the strategy"
 NOT_ITS_FAULT = {WITHDREW, LEFT, OTHER_QUESTION, "unknown sender"}
-
-
-@dataclass(slots=True)
-class Asked:
-    """Sites that were asked the same at one model, and what came of it so far.
-
-    Attributes:
-        round: the number of the round.
-        seconds: how long answers are waited for.
-        asking: the questions that are out.
-        place_of: where in the roster a node's site is.
-        found: what came of it.
-        open: what a node owes that does not answer in time; its reply names the number.
-    """
-
-    round: int
-    seconds: float
-    asking: Asking
-    place_of: Mapping[Node, int]
-    found: RoundAnswers
-    question: Callable[..., Question]  # by place
-    open: dict[Node, OpenQuestion]
-    told: set[Node] = field(default_factory=set)  # the whole commit, since they lack it
 
 
 class AnswerCollector:
@@ -91,6 +70,7 @@ class AnswerCollector:
         self._unasked = Unasked(federation, link)
         self.newcomers = Newcomers(federation)
         self.late: LateAnswers | None = None  # if late ones are remembered
+        self.live = LiveRound(folder.path)
         self.anchors: Mapping[str, Anchors] | None = None  # by identity, if holders correct
         self.evaluates: dict[str, str] = {}  # whether a site would evaluate, as it says itself
 
@@ -119,7 +99,9 @@ class AnswerCollector:
                 self._take_correction(found, place, reply)
             self._questions.coverage.note(place, coverage)
             self.federation.meeting.commits[self.commit.members[place].identity] = self.commit
-            self._take_metrics(found, place, reply, coverage)
+            site = self.commit.members[place].site
+            self.evaluates[site] = str(fields.get("evaluates", ""))
+            found.measured(place, *site_metrics.of_answer(reply.metrics, fields))
             return parts
 
         found = self._hear(asked, replies, take)
@@ -156,15 +138,6 @@ class AnswerCollector:
         if correction is not None and found.absent:
             parts, found.correction_norms[place] = correction
             found.corrections[place] = self.folder.answers.put(parts)
-
-    def _take_metrics(self, found: RoundAnswers, place: int, reply: Reply, coverage: float) -> None:
-        site = self.commit.members[place].site
-        self.evaluates[site] = str(reply.fields.get("evaluates", ""))
-        if reply.metrics:
-            numbers, left_out = site_metrics.checked(reply.metrics, coverage or None)
-            found.metrics[place] = numbers
-            if left_out:
-                found.metrics_left_out[place] = ", ".join(left_out)
 
     def owner_shares(self, model: NamedArrays) -> list[float]:
         """Each owner's best w at this model; an owner that is not there splits equally."""
@@ -214,7 +187,7 @@ class AnswerCollector:
         decided = self._decided()
         seconds = decided.seconds
         places = np.flatnonzero(asked).tolist()
-        self._await_somebody([members[place].identity for place in places], seconds)
+        meeting.await_one_of([members[place].identity for place in places], self.link, seconds)
         self._dismissals.tell(self.link, seconds=seconds)
         found = RoundAnswers(
             [None] * len(members),
@@ -236,7 +209,7 @@ class AnswerCollector:
         for place in places:
             node = meeting.node(members[place].identity)
             if node is None:
-                found.outcomes[place] = "not connected"
+                found.outcomes[place] = AWAY
             elif place in found.owing:
                 found.outcomes[place] = OWES
             else:
@@ -251,6 +224,7 @@ class AnswerCollector:
         }
         if self.work and task == "answer":
             common |= {"work": self.work, "seconds": seconds, "training": self._questions.training}
+            fields_of = self._link_seconds
         if owed is not None:
             common |= {"training": self._questions.training, "keep-after": KEEP_AFTER * seconds}
         if self.anchors is not None and task == "answer":
@@ -286,6 +260,9 @@ class AnswerCollector:
             )
         for node in set(place_of) - sent.asked:  # the strategy chose others
             found.outcomes[place_of[node]] = NOT_ASKED
+        if task == "answer":
+            owes = {} if owed is None else owed.open
+            self.live.begin(round_number, seconds, self.commit, found.outcomes, owes)
         order = self.commit.order
         open_questions = {
             node: OpenQuestion.asked_now(q.fields["question"], round_number, order, seconds)
@@ -314,8 +291,9 @@ class AnswerCollector:
             heard.add(node)
             if reply.failure is not None:
                 self._note_failure(found, place, reply.failure)
+                self.live.heard(members[place].site, found.outcomes[place], took)
                 continue
-            self.deadline.note_answer(members[place].site, took)
+            self.deadline.note_answer(members[place].site, took, reply.fields.get("worked"))
             parts = None
             try:
                 if "withdrew" in reply.fields:
@@ -333,6 +311,8 @@ class AnswerCollector:
             if parts is not None:  # what fails now is the server's own disk
                 found.rows[place] = self.folder.answers.put(parts)
                 found.seconds[place] = took
+            self.live.heard(members[place].site, found.outcomes[place], took)
+        self.live.end()
         for node in sorted(asked.asking.asked - heard):
             if node in asked.asking.silent:
                 self._note_failure(found, asked.place_of[node], NO_ANSWER)
@@ -369,15 +349,10 @@ class AnswerCollector:
             {m.site: owed[m.identity].age for m in members if m.identity in owed},
         )
 
-    def _await_somebody(self, identities: list[str], seconds: float) -> None:
-        """Look who is connected, until the deadline if it is none of these."""
-        meeting, end = self.federation.meeting, time.monotonic() + seconds
-        meeting.ask_newcomers(self.link)
-        while identities and all(meeting.node(identity) is None for identity in identities):
-            if (left := end - time.monotonic()) <= 0:
-                break
-            time.sleep(min(asking.POLL_SECONDS, left))
-            meeting.ask_newcomers(self.link)
+    def _link_seconds(self, place: int) -> Mapping[str, Any]:
+        """How long ways to a site and back take, if it is known."""
+        link = self.deadline.link(self.commit.members[place].site)
+        return {} if link is None else {"link-seconds": link}
 
     def _checked(self, reply: Reply, place: int, round_number: int) -> Mapping[str, Any]:
         """The fields of a reply to this question, from this site, under this commit."""

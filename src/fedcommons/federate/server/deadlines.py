@@ -12,6 +12,7 @@ from fedcommons import checks, deadlines
 
 SHORTEST_DEADLINE, LONGEST_DEADLINE = 5.0, 600.0
 FIRST_DEADLINE = 120.0  # of an adaptive one, before anything is known
+USUALLY = 0.8  # a quantile
 SLACK, ALLOWANCE = 1.5, 2.0  # an adaptive one is so many times the best, and so many seconds more
 
 Site = Hashable
@@ -43,6 +44,7 @@ class Deadline:
             checks.positive("deadline", deadline)
         self.deadline, self.at_most = deadline, at_most
         self._took: dict[Site, list[float]] = {}
+        self._links: dict[Site, list[float]] = {}
         self._empty = 0  # rounds in a row in which nobody was in time
 
     def of_evaluation(self) -> Deadline:
@@ -101,11 +103,22 @@ class Deadline:
             why += f", and {limit - best.seconds:.1f} s to spare"
         return Decided(limit, why + (f"; slower: {', '.join(slow)}" if slow else ""))
 
-    def note_answer(self, site: Site, seconds: float) -> None:
-        """An answer took so long, in time or late."""
-        took = self._took.setdefault(site, [])
-        took.append(seconds)
-        del took[: -deadlines.LAST]
+    def note_answer(self, site: Site, seconds: float, worked: object = None) -> None:
+        """An answer took so long, in time or late; so much of it was work, as the site says."""
+        self._note(self._took, site, seconds)
+        if isinstance(worked, int | float) and 0 <= worked <= seconds:
+            self._note(self._links, site, seconds - worked)
+
+    @staticmethod
+    def _note(known: dict[Site, list[float]], site: Site, seconds: float) -> None:
+        last = known.setdefault(site, [])
+        last.append(seconds)
+        del last[: -deadlines.LAST]
+
+    def link(self, site: Site) -> float | None:
+        """How long the ways there and back take at most, but for a fifth of them; None: unknown."""
+        last = self._links.get(site)
+        return None if not last else float(np.quantile(last, USUALLY))
 
     def note_given_up(self, site: Site) -> None:
         """An answer has not come, and would not count any more."""

@@ -6,13 +6,14 @@ so that who answered first does not matter. The formula is that of `fedcommons.e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from fedcommons import estimators
 from fedcommons.checks import FloatArray
-from fedcommons.estimators import Arrivals, Estimator
+from fedcommons.estimators import Arrivals, Comparison, Estimator
 from fedcommons.federate.server.answer_files import AnswerFiles, Row, Values
 
 BLOCK = 1 << 21  # numbers of all sites together, where they are needed at once
@@ -42,6 +43,8 @@ def estimate(
     """
     if estimator.combine is not None:
         return _combined(estimator, files, answers, arrivals, straggler_prob, weights), None
+    if estimator.compares and memory is not None:
+        arrivals = replace(arrivals, comparison=_comparison(files, answers, memory, arrivals))
     used_as = estimator.weigh(arrivals, straggler_prob)
     fresh = used_as.fresh if used_as.late is None else used_as.fresh + used_as.late
     parts = list(zip(answers, fresh, strict=True))
@@ -59,6 +62,31 @@ def estimate(
     if memory is None:
         return total, None
     return total, remember(estimator, files, answers, memory, arrivals, rates)
+
+
+def _comparison(
+    files: AnswerFiles,
+    answers: Sequence[Row | None],
+    memory: Sequence[Row | None],
+    arrivals: Arrivals,
+) -> Comparison:
+    """Of the answers in time with what is remembered of their sites, `SOME` numbers at a time."""
+    there = np.flatnonzero(arrivals.on_time).tolist()
+    shares = np.ones(len(answers)) if arrivals.shares is None else arrivals.shares
+
+    def parts() -> Iterator[tuple[FloatArray, FloatArray]]:
+        step = max(SOME // max(len(there), 1), 1)
+        for start in range(0, files.n_params, step):
+            stop = min(start + step, files.n_params)
+            both = np.zeros((2, len(there), stop - start))
+            for rows, values in zip((answers, memory), both, strict=True):
+                for place, i in enumerate(there):
+                    if (row := rows[i]) is not None:
+                        values[place] = files.read(row, start, stop)
+            yield both[0], both[1]
+
+    heard = np.array([memory[i] is not None for i in there], np.bool_)
+    return Comparison.of(parts(), heard, shares[there])
 
 
 def remember(

@@ -14,7 +14,7 @@ from fedcommons import shown
 from fedcommons.federate.protocol.absences import Anchors, anchors_of
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.refusals import AnswerRefused
-from fedcommons.federate.server import withdrawals
+from fedcommons.federate.server import site_metrics, withdrawals
 from fedcommons.federate.server.advice import advice
 from fedcommons.federate.server.answer_files import Row
 from fedcommons.federate.server.answer_parts import n_chunks, parts_of
@@ -24,6 +24,7 @@ from fedcommons.federate.server.link import Link, Node, Reply
 from fedcommons.federate.server.open_question import OpenQuestion
 from fedcommons.federate.server.owed import LOST, Owed
 from fedcommons.federate.server.round_answers import LateAnswer, RoundAnswers
+from fedcommons.federate.server.site_metrics import Numbers
 from fedcommons.federate.server.training_folder import TrainingFolder
 
 logger = shown.logger(__name__)
@@ -46,6 +47,7 @@ class _Came:
     anchors: Anchors | None = None
     why: str = ""
     fields: Mapping[str, Any] | None = None  # of one that reports withdrawals, or takes leave
+    measured: tuple[Numbers, list[str]] = ({}, [])  # and what of it is left out
 
 
 class LateAnswers:
@@ -77,7 +79,8 @@ class LateAnswers:
             came = self._came[identity] = self._taken(question, reply)
             place = self.federation.commit.index(identity)
             if came.row is not None and place is not None:
-                self._deadline.note_answer(self.federation.commit.members[place].site, came.seconds)
+                site = self.federation.commit.members[place].site
+                self._deadline.note_answer(site, came.seconds, reply.fields.get("worked"))
         return bool(self._came)
 
     def _taken(self, question: OpenQuestion, reply: Reply) -> _Came:
@@ -99,14 +102,14 @@ class LateAnswers:
             if fields.get("question") != question.number:
                 raise AnswerRefused(OTHER_QUESTION)
             parts, norm = parts_of(reply, self.folder)
-            chunks = n_chunks(fields)
+            chunks, measured = n_chunks(fields), site_metrics.of_answer(reply.metrics, fields)
             anchors = anchors_of(fields) if self.needs_anchors else None
         except AnswerRefused as refusal:
             return _Came(question, seconds, why=str(refusal))
         except Exception:  # whatever a site sends, the round goes on
             return _Came(question, seconds, why="malformed")
         row = self.folder.answers.put(parts)
-        return _Came(question, seconds, row, norm, chunks, anchors)
+        return _Came(question, seconds, row, norm, chunks, anchors, measured=measured)
 
     def gather(self, found: RoundAnswers, commit: Commit) -> None:
         """Have `found` say what came late, under the present commit; it is not used up yet.
@@ -141,6 +144,7 @@ class LateAnswers:
                     found.anchors.setdefault(place, came.anchors)
                 if came.norm:
                     found.norms[place] = came.norm
+                found.measured(place, *came.measured)
 
     def _still_counts(self, identity: str, place: int, came: _Came, commit: Commit) -> bool:
         if not commit.active[place]:

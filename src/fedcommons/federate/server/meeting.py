@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from fedcommons import shown
@@ -21,6 +21,7 @@ from fedcommons.federate.protocol.records import (
 )
 from fedcommons.federate.protocol.refusals import Refusal
 from fedcommons.federate.protocol.rotations import Rotations
+from fedcommons.federate.server import asking
 from fedcommons.federate.server.advice import ADVICE
 from fedcommons.federate.server.asking import ask
 from fedcommons.federate.server.link import Link, Node, Question, Reply, Ticket
@@ -159,6 +160,16 @@ class Meeting:
             questions = {node: self._question(with_key=False) for node in fresh}
             sent = link.push("offer", questions, seconds=QUESTION_SECONDS)
             self._asked |= {ticket: (node, now + QUESTION_SECONDS) for ticket, node in sent.items()}
+
+    def await_one_of(self, identities: Sequence[str], link: Link, seconds: float) -> None:
+        """Look who is connected, for so long if it is none of these."""
+        end = time.monotonic() + seconds
+        self.ask_newcomers(link)
+        while identities and all(self.node(identity) is None for identity in identities):
+            if (left := end - time.monotonic()) <= 0:
+                break
+            time.sleep(min(asking.POLL_SECONDS, left))
+            self.ask_newcomers(link)
 
     def ask_anew(self) -> None:
         """Begin again: nobody is there until it has answered again."""

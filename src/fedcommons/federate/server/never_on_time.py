@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedcommons import shown
+from fedcommons.federate.server.link import NO_ANSWER, TOO_LATE
 from fedcommons.federate.server.open_question import OWES
 from fedcommons.federate.server.round_notes import RoundNote, SiteNote
 
@@ -41,7 +42,9 @@ class NeverOnTime:
 
     def _is_slow(self, site: str, history: Sequence[RoundNote]) -> bool:
         notes = [note for note in _of(site, history) if note.outcome not in UNHEARD]
-        return len(notes) >= TIMES and not any(note.answered for note in notes)
+        if len(notes) < TIMES or any(note.answered for note in notes):
+            return False
+        return any(note.outcome in (NO_ANSWER, TOO_LATE) for note in notes)  # it does not refuse
 
     def _of_one(self, site: str, history: Sequence[RoundNote], deadline: float) -> str:
         took = [note.seconds for note in _of(site, history) if note.seconds is not None]

@@ -109,20 +109,7 @@ def write(
 
 Rows = list[dict[str, Any]]
 
-OF_A_ROUND = (  # all else was measured
-    *(
-        "round",
-        "seconds",
-        "deadline",
-        "why",
-        "rate",
-        "asked",
-        "answered",
-        "late",
-        "clipped",
-        "sites",
-    ),
-)
+OF_A_ROUND = ("round", "why", *RoundNote(0).numbers)  # all else was measured
 
 
 def tables(history: Sequence[RoundNote]) -> tuple[Rows, Rows, Rows]:
@@ -132,15 +119,8 @@ def tables(history: Sequence[RoundNote]) -> tuple[Rows, Rows, Rows]:
     rounds = [
         {
             "round": note.round,
-            "seconds": note.seconds,
-            "deadline": note.deadline,
             "why": note.why,
-            "rate": note.rate,
-            "asked": note.n_asked,
-            "answered": note.n_answered,
-            "late": sum(site.late_counts for site in note.sites),
-            "clipped": sum(site.clipped < 1 for site in note.sites),
-            "sites": len(note.sites),
+            **note.numbers,
             **{name: metrics.get(name) for name in names},
         }
         for note, metrics in zip(history, measured, strict=True)

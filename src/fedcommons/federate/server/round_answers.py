@@ -16,11 +16,10 @@ from fedcommons.federate.server.advice import advice
 from fedcommons.federate.server.answer_files import Row
 from fedcommons.federate.server.deadlines import Decided
 from fedcommons.federate.server.quarantine import QUARANTINED, Offence
+from fedcommons.federate.server.round_notes import NOT_ASKED
 from fedcommons.federate.server.site_metrics import Numbers, SiteMetrics
 
 logger = shown.logger(__name__)
-
-NOT_ASKED = "not asked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +121,13 @@ class RoundAnswers:
         else:
             self.late[place] = replace(self.late[place], row=row, why=why)
 
+    def measured(self, place: int, numbers: Numbers, left_out: Sequence[str]) -> None:
+        """What a site measured as it trained came with its answer, in time or late."""
+        if numbers:
+            self.metrics[place] = numbers
+        if left_out:
+            self.metrics_left_out[place] = ", ".join(left_out)
+
     def refuse(self, place: int, site: str, why: str) -> None:
         self.outcomes[place] = why
         logger.warning("%s: %s%s", site, why, advice(why))
@@ -137,7 +143,8 @@ class RoundAnswers:
 
     def site_metrics(self, names: Mapping[int, str]) -> SiteMetrics:
         """The metrics of those whose answers count, by the sites' names."""
-        places = [place for place in sorted(self.metrics) if self.rows[place] is not None]
+        rows = self.all_rows
+        places = [place for place in sorted(self.metrics) if rows[place] is not None]
         return SiteMetrics.of(
             {names[place]: self.metrics[place] for place in places if self.metrics[place]},
             {names[place]: why for place, why in sorted(self.metrics_left_out.items())},

@@ -19,6 +19,7 @@ Evaluate = Callable[[int, NamedArrays], Mapping[str, Any] | None]
 TRAINING, SITES = "training_", "sites_"  # before the names of the sites' metrics
 
 
+NOT_ASKED, AWAY = "not asked", "not connected"  # what may become of a site in a round
 HEARD = {"answered", "outdated", "withdrew examples"}  # whether or not the answer counts
 
 
@@ -66,6 +67,7 @@ class RoundNote:
         metrics: what the app's evaluation at the server says of the model after it.
         training: what the sites measured while they trained.
         evaluation: what the sites say of the model after it, on data of their own.
+        bytes_sent, bytes_received: of models to the sites and of their answers, late ones too.
     """
 
     round: int
@@ -78,6 +80,8 @@ class RoundNote:
     deadline: float | None = None
     why: str = ""
     rate: float | None = None
+    bytes_sent: int | None = None
+    bytes_received: int | None = None
 
     @property
     def all_metrics(self) -> dict[str, Any]:
@@ -86,6 +90,22 @@ class RoundNote:
             **{f"{TRAINING}{name}": value for name, value in self.training.pooled.items()},
             **{f"{SITES}{name}": value for name, value in self.evaluation.pooled.items()},
             **self.metrics,
+        }
+
+    @property
+    def numbers(self) -> dict[str, float | None]:
+        """All that was noted of the round as a whole and not measured."""
+        return {
+            "seconds": self.seconds,
+            "deadline": self.deadline,
+            "rate": self.rate,
+            "asked": self.n_asked,
+            "answered": self.n_answered,
+            "late": sum(site.late_counts for site in self.sites),
+            "clipped": sum(site.clipped < 1 for site in self.sites),
+            "sites": len(self.sites),
+            "bytes_sent": self.bytes_sent,
+            "bytes_received": self.bytes_received,
         }
 
     @property
@@ -102,8 +122,9 @@ class RoundNote:
             found |= {"seconds": self.seconds, "commit": list(self.commit)}
         if self.deadline is not None:
             found |= {"deadline": self.deadline, "why": self.why}
-        if self.rate is not None:
-            found["rate"] = self.rate
+        for name in ("rate", "bytes_sent", "bytes_received"):
+            if (value := getattr(self, name)) is not None:
+                found[name] = value
         found["sites"] = [asdict(site) for site in self.sites]
         found["metrics"] = dict(self.metrics)
         for name in ("training", "evaluation"):
@@ -125,6 +146,8 @@ class RoundNote:
             deadline=content.get("deadline"),
             why=str(content.get("why", "")),
             rate=content.get("rate"),
+            bytes_sent=content.get("bytes_sent"),
+            bytes_received=content.get("bytes_received"),
         )
 
 
@@ -149,7 +172,7 @@ def silent_rounds(note: RoundNote, before: int) -> int:
         return 0
     if any(site.late_counts for site in note.sites):
         return 0
-    return before + bool(outcomes - {"not asked", "quarantined", OWES})
+    return before + bool(outcomes - {NOT_ASKED, "quarantined", OWES})
 
 
 def log_round(note: RoundNote, num_rounds: int) -> None:

@@ -17,12 +17,13 @@ from fedcommons.federate.protocol.holders import held_by_each, owned_by_each
 from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays
 from fedcommons.federate.server import answer_sizes, corrections, estimation, withdrawals
 from fedcommons.federate.server.answer_files import AnswerFiles, Row
-from fedcommons.federate.server.answers import AnswerCollector, Asked
+from fedcommons.federate.server.answers import AnswerCollector
+from fedcommons.federate.server.asked import Asked
 from fedcommons.federate.server.asking import Heard
 from fedcommons.federate.server.choice import Choice, Chooser
 from fedcommons.federate.server.code_choice import straggler_prob
 from fedcommons.federate.server.federation import ServerFederation
-from fedcommons.federate.server.hooks import Hooks
+from fedcommons.federate.server.hooks import Hooks, as_handed_back
 from fedcommons.federate.server.lifting import lift_what_was_asked
 from fedcommons.federate.server.offences import Offences
 from fedcommons.federate.server.open_question import OWES
@@ -135,7 +136,7 @@ class Rounds:
             if not step.is_outdated:
                 break
         found, before, choice = step.found, state.reliability, step.choice
-        state.model = self._as_handed_back(model, state.model, step.model_before)
+        state.model = as_handed_back(model, state.model, step.model_before, self.schema)
         commit, present = self.commit, np.array(self.commit.active)
         state.round = t + 1
         self.was_alone = step.is_alone
@@ -159,27 +160,11 @@ class Rounds:
             deadline=None if found.decided is None else round(found.decided.seconds, 3),
             why="" if found.decided is None else found.decided.why,
             rate=step.rate,
+            bytes_sent=len(step.asked.asking.asked) * sum(x.nbytes for x in state.model.values()),
+            bytes_received=self.files.row_bytes * sum(row is not None for row in found.all_rows),
         )
         self.chooser.learn([note])
         return note
-
-    def _as_handed_back(
-        self, model: NamedArrays | None, aggregated: NamedArrays, before: NamedArrays
-    ) -> NamedArrays:
-        """The model as a strategy hands it back: as it was aggregated, changed, or not moved."""
-        if model is aggregated:
-            return aggregated
-        if model is None:
-            return before
-        found = ModelSchema.of(model)
-        if found != self.schema:
-            raise FederationError(
-                "aggregate_train must return the model's arrays, got "
-                f"{found.first_difference(self.schema)}"
-            )
-        if not all(np.isfinite(x).all() for x in self.schema.trained(model)):
-            raise FederationError("aggregate_train must return a model of finite numbers")
-        return model
 
     def _ask(
         self,
@@ -254,7 +239,9 @@ class Rounds:
             with_late(site, by_site[site.site]) if site.site in by_site else site
             for site in note.sites
         ]
-        return replace(note, sites=tuple(sites))
+        names = {place: member.site for place, member in enumerate(commit.members)}
+        training = note.training.joined(found.site_metrics(names))
+        return replace(note, sites=tuple(sites), training=training)
 
     def remember(self, state: TrainingState, found: RoundAnswers) -> None:
         """Have late answers in the memory, without a step."""

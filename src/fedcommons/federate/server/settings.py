@@ -154,6 +154,7 @@ class Settings:
             )
         estimator = ESTIMATORS[method.estimator]
         fits = estimator.remembers and not estimator.needs_p and estimator.moves is None
+        fits = fits and not estimator.compares
         if not fits or estimator.unbiased:
             raise ArgumentError(
                 "correct must be false unless the estimator counts a missing site by its last "
@@ -268,10 +269,10 @@ def remembers_late(settings: Settings, late: str | None) -> bool:
         return estimator.remembers
     if late not in LATE:
         raise ArgumentError(f"late must be one of {', '.join(LATE)}, got {late!r}")
-    if late == "remember" and not estimator.remembers:
-        known = ", ".join(e.name for e in ESTIMATORS.values() if e.remembers)
+    if late == "remember" and not estimator.hears_late:
+        known = ", ".join(e.name for e in ESTIMATORS.values() if e.hears_late and not e.anchors)
         raise ArgumentError(
-            f"late = 'remember' needs an estimator that remembers, such as {known}, got "
-            f"{estimator.name!r}"
+            f"late = 'remember' needs an estimator with a use for late answers, such as {known}, "
+            f"got {estimator.name!r}"
         )
     return late == "remember"

@@ -41,6 +41,14 @@ class SiteMetrics:
     def of(cls, by_site: Mapping[str, Numbers], left_out: Mapping[str, str]) -> SiteMetrics:
         return cls(pooled(by_site), dict(by_site), dict(left_out))
 
+    def joined(self, later: SiteMetrics) -> SiteMetrics:
+        """With what came later, of other sites; means that are not of these sites' stay."""
+        if not later:
+            return self
+        by_site = {**self.by_site, **later.by_site}
+        means = {**self.pooled, **pooled(by_site)} if self.pooled == pooled(self.by_site) else {}
+        return SiteMetrics(means or self.pooled, by_site, {**self.left_out, **later.left_out})
+
     def to_json(self) -> dict[str, Any]:
         return {
             "pooled": dict(self.pooled),
@@ -80,6 +88,15 @@ def checked(metrics: Mapping[str, Any], examples: float | None = None) -> tuple[
     if weight is None or not 0 < weight <= MOST_EXAMPLES:
         return {}, [*left_out, f"{EXAMPLES} must be a number > 0"]
     return {**numbers, EXAMPLES: weight}, left_out
+
+
+def of_answer(metrics: Mapping[str, Any], fields: Mapping[str, Any]) -> tuple[Numbers, list[str]]:
+    """`checked`, of an answer of which it is said how much it covers."""
+    if not metrics:
+        return {}, []
+    coverage = fields.get("coverage")
+    is_number = isinstance(coverage, int | float) and coverage > 0
+    return checked(metrics, float(coverage) if is_number else None)  # type: ignore[arg-type]
 
 
 def pooled(by_site: Mapping[str, Numbers]) -> Numbers:

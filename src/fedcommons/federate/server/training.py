@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from fedcommons.federate.server import (
     corrections,
     results,
     room,
+    round_events,
     round_notes,
 )
 from fedcommons.federate.server.advice import advice
@@ -36,6 +37,7 @@ from fedcommons.federate.server.settings import Settings, remembers_late
 from fedcommons.federate.server.standardisation import scale_of_training
 from fedcommons.federate.server.training_folder import TrainingFolder
 from fedcommons.federate.server.training_state import TrainingState, digest_of
+from fedcommons.tracking import Target, Tracker
 
 logger = shown.logger(__name__)
 
@@ -46,8 +48,8 @@ class Training:
     """One training of a federation, as its settings have it; it goes on where it was.
 
     `config` reaches the sites' training functions; another one is another training. How it is
-    evaluated, what of that is watched, and what becomes of late answers may change while it goes
-    on.
+    evaluated, what of that is watched, what becomes of late answers and where its numbers are
+    tracked may change while it goes on.
     """
 
     def __init__(
@@ -59,11 +61,13 @@ class Training:
         evaluation: Evaluation | None = None,
         watch: Watch | None = None,
         late: str | None = None,
+        track: Sequence[Target] = (),
     ) -> None:
         self.federation, self.settings = federation, settings
         self.remembers_late = remembers_late(settings, late)
         self.deadline, self.config = deadline, dict(config)
         self.evaluation, self.watch = evaluation or Evaluation(), watch
+        self.track = track
 
     @property
     def commit(self) -> Commit:
@@ -152,9 +156,23 @@ class Training:
             self.federation, link, self.evaluation, self.deadline, self.settings.seed
         )
         evaluator.scale = collector.scale
-        around = _Around(evaluator, evaluate, on_round, hooks or Hooks(), best)
         rounds.chooser.learn(state.history)
-        self._go_on(rounds, state, num_rounds, around)
+        tracked = round_events.about(self.folder, self.commit, self.settings, self.config)
+        tracker = Tracker(self.track, tracked)
+        if not state.round:
+            tracker.send(round_events.events_of(state.history[0]))
+
+        def hear(note: RoundNote) -> None:
+            tracker.send(round_events.events_of(note))
+            if on_round:
+                on_round(note)
+
+        try:
+            around = _Around(evaluator, evaluate, hear, hooks or Hooks(), best)
+            self._go_on(rounds, state, num_rounds, around)
+            collector.live.end(is_over=True)
+        finally:
+            tracker.close()
         folder.tidy(state.memory)
         about = {**self._about(), **({} if scale is None else {"scale": scale.listed})}
         results.write(self.folder, about, state.history, state.model)
@@ -182,8 +200,7 @@ class Training:
                 around.best.consider(note, state.model)
             round_notes.log_round(note, num_rounds)
             slow.warn(state.history)
-            if around.on_round:
-                around.on_round(note)
+            around.on_round(note)
             counts = rounds.was_alone or self.settings.ask is None
             silent = round_notes.silent_rounds(note, silent) if counts else 0
             if silent == most_silent:
@@ -252,7 +269,7 @@ class _Around:
 
     evaluator: Evaluator
     evaluate: Evaluate | None
-    on_round: Callable[[RoundNote], None] | None
+    on_round: Callable[[RoundNote], None]
     hooks: Hooks
     best: Best | None
 

@@ -31,7 +31,6 @@ from fedcommons.federate.site.holdings import Holdings
 FOLDER, NOTES = "chunks", "notes.json"
 MOST_CHUNKS = 64
 MOST_BYTES = 1 << 32  # of all chunks' gradients
-SHARE_OF_TIME = 0.5  # of what a question leaves: the rest is for the way, and for chance
 ROOM = 0.8  # chunks are joined if two of them take less than so much of what fits
 
 
@@ -101,7 +100,7 @@ class ChunkMemory:
             MOST_BYTES // max(1, self.n_params * self.dtype.itemsize),
         )
         pace, number = self.notes.pace, 1
-        fit = 0.0 if pace is None else seconds * SHARE_OF_TIME / max(pace, 1e-12)
+        fit = 0.0 if pace is None else seconds / max(pace, 1e-12)
         in_all = self.n_examples + int(np.ceil(beside))
         while 2 * number <= most and -(-in_all // number) > fit * (
             1 if number >= self.notes.number else ROOM

@@ -55,7 +55,8 @@ def read_csv_data(
         ground=ground,
         booleans=[name for name in names if _holds_marks(table.columns[name])],
     )
-    features = [_numbers(table, name).astype(np.float64) for name in columns.features]
+    advice = "; words among the inputs must be made numbers before, in one way at all sites"
+    features = [_numbers(table, name, advice).astype(np.float64) for name in columns.features]
     y = together([_labels(table, name, classes) for name in columns.labels])
     marked = None if columns.shareable is None else _marks(table, columns.shareable)
     return SiteData.checked(
@@ -83,7 +84,7 @@ def _labels(table: Table, name: str, classes: Sequence[str] | None) -> npt.NDArr
     return table.columns[name]
 
 
-def _numbers(table: Table, name: str, advice: str = "") -> npt.NDArray[Any]:
+def _numbers(table: Table, name: str, advice: str) -> npt.NDArray[Any]:
     """A column of numbers, none of which is missing."""
     column = table.columns[name]
     _check_all_there(table, name)

@@ -15,9 +15,10 @@ from fedcommons.errors import ArgumentError
 from fedcommons.federate.site.labels import class_names
 from fedcommons.federate.transport import messages, mods
 from fedcommons.federate.transport.app_data import Shareable
+from fedcommons.federate.transport.counted import counted
 from fedcommons.federate.transport.flower_internals import app_mods, without_app_mods
 from fedcommons.federate.transport.node_config import data_from_node_config
-from fedcommons.federate.transport.scrubbed_errors import Handler, scrubbed
+from fedcommons.federate.transport.scrubbed_errors import Handler
 from fedcommons.federate.transport.site_client import Coded, Evaluated, SiteClient
 
 
@@ -63,7 +64,7 @@ def attach(
             (messages.SEND, client.send),
             (messages.RECEIVE, client.receive),
         ):
-            app.query(message_type.removeprefix("query."), mods=[scrubbed])(handler)
+            app.query(message_type.removeprefix("query."), mods=[counted])(handler)
     return client
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from fedcommons.federate.server.training_state import TrainingState
 from fedcommons.federate.transport.flower_arrays import model_of, record_of
 from fedcommons.federate.transport.flower_link import SERVER_LOGGER, FlowerLink, ModelRecords
 from fedcommons.federate.transport.strategy_hooks import StrategyHooks
+from fedcommons.tracking import targets
 
 logger = shown.logger(SERVER_LOGGER.name)
 
@@ -63,6 +64,7 @@ class CodedSum(Strategy):
         late: str | None = None,
         fraction_train: float | None = None,
         min_train_nodes: int | None = None,
+        track: Sequence[str] = (),
         **settings: Any,
     ) -> None:
         """`settings` are those of `Settings` and of `Method`.
@@ -84,6 +86,8 @@ class CodedSum(Strategy):
             late: "remember": a site that misses the deadline is not asked again before its answer
                 comes, and that counts then. "discard": it is given up. By default it is remembered
                 where the estimator remembers.
+            track: where numbers of every round go as well, and of each site in it: jsonl:FILE,
+                mlflow:URI or tensorboard:DIR, with absolute paths.
         """
         for name in settings:
             if name in REFUSED:
@@ -97,6 +101,7 @@ class CodedSum(Strategy):
         self.watch = Watch.of(watch, direction, patience)
         self.audit = checks.boolean("audit", audit)
         self.late = late
+        self.track = targets(track, absolute=True)
         remembers_late(self.settings, late)
         self._hooks: StrategyHooks | None = None
         Deadline(deadline)
@@ -206,6 +211,7 @@ class CodedSum(Strategy):
             self.evaluation.with_config(evaluate_config or {}),
             self.watch,
             self.late,
+            self.track,
         )
         self._hooks = StrategyHooks(around, grid, models)
         link = FlowerLink(grid, self._hooks.configure)

@@ -28,6 +28,7 @@ from fedcommons.federate.transport.coded_answer import Train
 from fedcommons.federate.transport.corrections_answer import Correcting
 from fedcommons.federate.transport.weighted_examples import WeightedExamples
 
+WORKED = "worked"  # seconds
 clock: Callable[[], float] = time.perf_counter
 
 
@@ -36,7 +37,7 @@ class FittedAnswer:
     """The answer, how many chunks there are, and what it says beside.
 
     Attributes:
-        fields: the chunks' anchors, if the question asks for them.
+        fields: how long it took; the chunks' anchors, if the question asks for them.
         correction: of absent owners, if there is any.
     """
 
@@ -63,9 +64,10 @@ def answer(
     """
     if examples.one_step or examples.local_steps > 1 or examples.batch_size:
         raise FitsRefused("work = fits goes with one step on all examples and plain shares alone")
-    doing, seconds = work.parse(str(request["work"])), float(request["seconds"])
-    if not doing.in_chunks or not seconds > 0:
-        raise FitsRefused(f"there is no work of the kind {doing.kind} in {seconds:g} s")
+    start, doing, limit = clock(), work.parse(str(request["work"])), float(request["seconds"])
+    if not doing.in_chunks or not limit > 0:
+        raise FitsRefused(f"there is no work of the kind {doing.kind} in {limit:g} s")
+    seconds = work.time_to_work(limit, request.get("link-seconds"))
     schema, held, least = ModelSchema.of(model), site.holdings(commit), site.policy.min_examples
     key, n_own = chunk_memory.key_of(commit, site.place(commit), held), len(held.own)
     training, absences = str(request["training"]), Absences.of(request)
@@ -101,9 +103,9 @@ def answer(
         scale = doing.scale(len(mine), len(memory.places(chunk)), n)
         found = schema.model(h + scale * (work_on(chunk) - before), model)
     if correcting is None:
-        return FittedAnswer(found, memory.notes.number)
+        return FittedAnswer(found, memory.notes.number, {WORKED: clock() - start})
     correcting.compute(corrections.per_job(beside, memory.notes.number), int(request["question"]))
-    fields = of_anchors(memory.anchors())
+    fields = {**of_anchors(memory.anchors()), WORKED: clock() - start}
     return FittedAnswer(found, memory.notes.number, fields, correcting.correction())
 
 

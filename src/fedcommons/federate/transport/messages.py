@@ -37,6 +37,14 @@ def arrays(content: RecordDict) -> dict[str, ArrayRecord]:
     return {name: record for name, record in content.items() if isinstance(record, ArrayRecord)}
 
 
+def size(message: Message) -> int:
+    """The bytes of a message's arrays: of models, answers and envelopes."""
+    if not message.has_content():
+        return 0
+    records = arrays(message.content).values()
+    return sum(len(array.data) for record in records for array in record.values())
+
+
 def config(content: RecordDict) -> Mapping[str, Any]:
     """What the server tells the app's own function."""
     record = content.get("config")

@@ -27,6 +27,7 @@ from fedcommons.federate.site.site import Site
 from fedcommons.federate.site.store import Store
 from fedcommons.federate.transport import messages, mods, own_statistics
 from fedcommons.federate.transport.app_data import Shareable, site_data
+from fedcommons.federate.transport.counted import counted
 from fedcommons.federate.transport.flower_arrays import arrays_of, model_of, record_of
 from fedcommons.federate.transport.flower_internals import function_mods
 from fedcommons.federate.transport.node_config import (
@@ -37,7 +38,7 @@ from fedcommons.federate.transport.node_config import (
     store_folder,
     tells_means,
 )
-from fedcommons.federate.transport.scrubbed_errors import Handler, scrubbed
+from fedcommons.federate.transport.scrubbed_errors import Handler
 from fedcommons.federate.transport.site_requests import SiteReply, SiteRequests
 from fedcommons.federate.transport.weighted_examples import Batch, Batches, WeightedExamples
 from fedcommons.scaling import Scale
@@ -50,7 +51,7 @@ class Coded:
         self.site = site
 
     def __call__(self, message: Message, context: Context, train: Handler) -> Message:
-        return scrubbed(message, context, lambda m, c: self.site.answer(m, c, train))
+        return counted(message, context, lambda m, c: self.site.answer(m, c, train))
 
 
 class Evaluated:
@@ -60,7 +61,7 @@ class Evaluated:
         self.site = site
 
     def __call__(self, message: Message, context: Context, evaluate: Handler) -> Message:
-        return scrubbed(message, context, lambda m, c: self.site.evaluate(m, c, evaluate))
+        return counted(message, context, lambda m, c: self.site.evaluate(m, c, evaluate))
 
 
 class SiteClient:

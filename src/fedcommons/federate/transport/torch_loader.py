@@ -64,7 +64,10 @@ def loader_like(held: WeightedExamples, own: Any) -> Any:
     }
     dataset = _dataset_like(held, own.dataset)
     if (held.shares != 1).any():
-        return _in_proportion(held, dataset, own.batch_size, options)
+        # BatchNorm fails on a batch of one example: no loader has one that the app's has not.
+        sized: Any = own.dataset
+        never_one = len(sized) > 0 and len(sized) % own.batch_size != 1 % own.batch_size
+        return _in_proportion(held, dataset, own.batch_size, options, never_one=never_one)
     shuffle = isinstance(own.sampler, RandomSampler)
     loader = DataLoader(
         dataset, own.batch_size, shuffle=shuffle, generator=own.generator, **options
@@ -74,16 +77,23 @@ def loader_like(held: WeightedExamples, own: Any) -> Any:
 
 
 def _in_proportion(
-    held: WeightedExamples, dataset: Any, batch_size: int, options: Mapping[str, Any]
+    held: WeightedExamples,
+    dataset: Any,
+    batch_size: int,
+    options: Mapping[str, Any],
+    *,
+    never_one: bool = False,
 ) -> Any:
     if held.one_step:
         raise SeveralStepsRefused(
             "weights must be True with this code, whose weights may be negative, got False"
         )
-    held.check_number(held.n_in_proportion)
-    if held.n_in_proportion < batch_size:  # else drop_last would leave nothing to train on
+    n = held.n_in_proportion
+    held.check_number(n)
+    if n < batch_size:  # else drop_last would leave nothing to train on
         options = {**options, "drop_last": False}
-    return DataLoader(dataset, batch_size, sampler=InProportion(held), **options)
+    left_over = never_one and n > batch_size and n % batch_size == 1
+    return DataLoader(dataset, batch_size, sampler=InProportion(held, n - left_over), **options)
 
 
 def _dataset_like(held: WeightedExamples, own: Any) -> Any:
@@ -112,13 +122,13 @@ class NamedExamples(torch.utils.data.Dataset[Any]):
 
 
 class InProportion:
-    """A sampler for torch: every epoch a new draw in proportion to the weights."""
+    """A sampler for torch: every epoch so many of a new draw in proportion to the weights."""
 
-    def __init__(self, held: WeightedExamples) -> None:
-        self._held = held
+    def __init__(self, held: WeightedExamples, n: int) -> None:
+        self._held, self._n = held, n
 
     def __len__(self) -> int:
-        return self._held.n_in_proportion
+        return self._n
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._held.in_proportion().tolist())
+        return iter(self._held.in_proportion()[: self._n].tolist())

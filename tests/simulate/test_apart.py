@@ -1,4 +1,4 @@
-"""An estimator that is not linear: the batched engine does what the plain loop does."""
+"""Estimators that need all answers of a round: the batched engine does what the plain loops do."""
 
 import numpy as np
 import pytest
@@ -7,6 +7,7 @@ from fedcommons.datasets import Dataset
 from fedcommons.simulate import batched, plain_engine
 from fedcommons.simulate.curves import Curve
 from fedcommons.simulate.runner import _softmax_task
+from tests.reference import training
 
 CURVES = (
     Curve(
@@ -25,6 +26,15 @@ CURVES = (
         straggler_prob=0.5,
         learning_rate=0.5,
     ),
+    Curve(
+        estimator="blended",
+        partition="single-class",
+        proportion=0.4,
+        copies=2,
+        straggler_prob=0.5,
+        learning_rate=0.5,
+    ),
+    Curve(estimator="blended", partition="iid", warm=True, straggler_prob=0.6, learning_rate=0.5),
 )
 
 
@@ -42,3 +52,7 @@ def test_the_engines_agree():
     (fast,) = batched.simulate_block(dataset(), CURVES, **settings, runs=[2])
     assert fast.second_moment == pytest.approx(plain.second_moment, rel=1e-4)
     assert (fast.correct == plain.correct).mean() > 0.9
+    for k, curve in enumerate(CURVES):
+        if curve.estimator == "blended":
+            loop = training.train(dataset(), curve, **settings, run=2)
+            assert plain.second_moment[k] == pytest.approx(loop["second_moment"], rel=1e-9)

@@ -1,0 +1,1 @@
+"""What operators look at while a federation runs: a page for a browser, numbers for Prometheus."""
