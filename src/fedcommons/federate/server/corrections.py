@@ -91,9 +91,12 @@ def bound(
             found.corrections[place] = files.scaled(row, float(factors[place]))
 
 
-def add(estimate: FloatArray, files: AnswerFiles, found: RoundAnswers) -> None:
+def add(estimate: FloatArray, commit: Commit, files: AnswerFiles, found: RoundAnswers) -> None:
     """Add what holders correct to the estimate, (P,), in the order of the roster."""
     rows = [found.corrections[i] for i in sorted(found.corrections) if found.rows[i] is not None]
+    if found.absent:
+        absent = ", ".join(commit.members[place].site for place in sorted(found.absent))
+        logger.info("%d sites correct what is remembered of %s", len(rows), absent)
     for start, stop in files.steps() if rows else ():
         for row in rows:
             estimate[start:stop] += files.read(row, start, stop)
