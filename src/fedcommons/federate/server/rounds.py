@@ -304,7 +304,7 @@ class Rounds:
                 W,
                 self._rates(found, here.tolist()),
             )
-            corrections.add(estimate, self.files, found)
+            corrections.add(estimate, self.commit, self.files, found)
         M = self.commit.n_examples
         rate = self.rates.of(state, self.commit)
         with np.errstate(over="ignore", invalid="ignore"):  # noticed below
