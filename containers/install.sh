@@ -8,7 +8,7 @@ id=10001
 
 case ${1:-} in
 packages)
-    python3 -m venv "$root/opt/fedcommons"
+    [ -x "$root/opt/fedcommons/bin/python" ] || python3 -m venv "$root/opt/fedcommons"
     "$root/opt/fedcommons/bin/python" -m pip install --no-cache-dir --disable-pip-version-check \
         ${3:+--constraint "$3"} "$2"
     "$root/opt/fedcommons/bin/python" -m fedcommons --version

@@ -36,22 +36,11 @@ suppress_warnings = ["myst.header"]  # a section of a page may begin at any leve
 nb_execution_mode = "cache"  # executed again when its code changes
 nb_execution_raise_on_error = True
 nb_execution_timeout = 300
+nb_execution_in_temp = True
 nb_merge_streams = True
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-autodoc_type_aliases = {  # as they are written, not what they stand for
-    name: name
-    for name in (
-        "BoolArray",
-        "FloatArray",
-        "IntArray",
-        "npt.ArrayLike",
-        "ArrayLike",
-        "Rule",
-        "State",
-    )
-}
 python_use_unqualified_type_names = True
 maximum_signature_line_length = 88
 add_module_names = False

@@ -4,10 +4,12 @@ They are plain text: names in single backticks, formulas and examples indented, 
 and Google's `Args:`. All that reStructuredText would read into the rest (|x|, a*b, x_) is escaped.
 """
 
+import inspect
 import re
 from typing import Any
 
 from sphinx.application import Sphinx
+from sphinx.util.inspect import stringify_signature
 
 SECTIONS = ("Args:", "Attributes:", "Returns:", "Raises:", "Yields:")
 
@@ -44,6 +46,8 @@ def restructured(lines: list[str]) -> list[str]:
         indent = len(paragraph[0]) - len(paragraph[0].lstrip())
         if paragraph[0].strip() in SECTIONS:
             in_section = True
+            if paragraph[0].strip() == "Attributes:":  # of records: what they are made of
+                paragraph[0] = "Args:"
         elif indent == 0:
             in_section = False
         if indent >= 2 and not in_section:
@@ -79,6 +83,21 @@ def process(*event: Any) -> None:
     lines[:] = restructured(lines)
 
 
+def signature(*event: Any) -> tuple[str, str | None] | None:
+    """Sphinx's event: a signature with its types as they are written, not what they stand for."""
+    _, what, _, obj, _, found, _ = event
+    if not found:
+        return None
+    whole = inspect.signature(obj)
+    names = list(whole.parameters)
+    if what == "method" and names[:1] in (["self"], ["cls"]):
+        whole = whole.replace(parameters=list(whole.parameters.values())[1:])
+    text = re.sub(r"\b(npt|np)\.", "", stringify_signature(whole))
+    arguments, _, returned = text.partition(" -> ")
+    return arguments, None if what == "class" else returned or None
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
+    app.connect("autodoc-process-signature", signature)
     app.connect("autodoc-process-docstring", process, priority=400)  # before napoleon's 500
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -67,7 +67,8 @@ def member(module: str, name: str, value: Any, described: dict[str, list[str]]) 
 def page(module: ModuleType, described: dict[str, list[str]]) -> str:
     """A module's page."""
     name = module.__name__
-    lines = [*headed(name), f".. automodule:: {name}", "   :no-members:", ""]
+    title = name.removeprefix("fedcommons.") if module is not fedcommons else "Python interface"
+    lines = [*headed(title), f".. automodule:: {name}", "   :no-members:", ""]
     inner = [n for n in module.__all__ if inspect.ismodule(getattr(module, n))]
     if inner:
         lines += [".. toctree::", "   :maxdepth: 1", ""]

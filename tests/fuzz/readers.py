@@ -20,6 +20,8 @@ import pyarrow.parquet as pq
 
 from fedcommons import datasets, delay_table, provenance, sharing
 from fedcommons.datasets.files import read_idx
+from fedcommons.federate.backup import archive
+from fedcommons.federate.deploy.site_folder import SiteFolder
 from fedcommons.federate.protocol.commit_fields import Member
 from fedcommons.federate.protocol.commits import Commit
 from fedcommons.federate.protocol.farewells import farewell
@@ -64,6 +66,20 @@ def _placement(path: Path) -> None:
 def _dataset(path: Path) -> None:
     x, y = RNG.random((6, 3)), np.arange(6) % 3
     np.savez_compressed(path, x_train=x, y_train=y, x_test=x[:2], y_test=y[:2])
+
+
+def _backup(path: Path) -> None:
+    folder = path.with_name("saved")
+    (folder / "more").mkdir(parents=True, exist_ok=True)
+    (folder / "a.json").write_text('{"a": 1}')
+    (folder / "more" / "b").write_bytes(bytes(range(256)) * 5)
+    files = archive.entries_of(folder)
+    made = archive.Manifest("store", 6, "2027-01-01T00:00:00+00:00", "1", {"site": "a"}, files)
+    archive.write(path, folder, made, None)
+
+
+def _site_file(path: Path) -> None:
+    path.write_text('site = "a"\nserver = "h:1"\nport = 9\n[node-config]\nscale = 1.5\n')
 
 
 def _csv_table(path: Path) -> None:
@@ -304,6 +320,8 @@ READERS = (
     Reader("delays.csv", _delays, delay_table.read),
     Reader("peers.toml", _peers, read_peers),
     Reader("policy.toml", _policy, lambda path: read_policy(path.parent)),
+    Reader("site.toml", _site_file, lambda path: SiteFolder.read(path.parent)),
+    Reader("store.backup", _backup, lambda path: archive.read(path, None, None)),
     Reader("questions.json", _questions, lambda path: QuestionNumbers(path.parent)),
     Reader("study.toml", _write_study, studies.load),
     Reader("record.json", _run_json, _read_run_json),

@@ -154,5 +154,9 @@ def test_targets_that_cannot_be_are_refused(text, said):
         targets([text], absolute=True)
 
 
+def test_one_target_needs_no_list():
+    assert targets("jsonl:/tmp/x") == targets(["jsonl:/tmp/x", "jsonl:/tmp/x"])
+
+
 def test_names_stay_in_their_folder():
     assert [slug(name) for name in ("../..", "", "a b", "site-0")] == ["_", "_", "a_b", "site-0"]

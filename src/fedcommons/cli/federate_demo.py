@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -65,7 +66,8 @@ def demo(
         return
     if not watched.is_live:
         screen.say("What happened:", *(f"  {event}" for event in watched.happened))
-    screen.say(found.words)
+    width = min(Console().width, 100)
+    screen.say(*textwrap.wrap(found.words, max(width, 40)))
     screen.say(f"Open {page}")
     screen.say(f"Draw it again: fedcommons report {out}")
 

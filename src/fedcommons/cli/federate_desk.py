@@ -36,7 +36,8 @@ def watch(
     """
     need_flower()
     from fedcommons.desk import page, serving
-    from fedcommons.federate.server.overview import Watcher, as_json
+    from fedcommons.federate.server.overview import Watcher
+    from fedcommons.federate.server.overview_words import as_json
 
     seen = Watcher.of(state_dir.resolve())
     if once:

@@ -59,7 +59,7 @@ def quarantine(
 def show_status(folder: Path, *, as_json: bool) -> None:
     """Who takes part, who was asked, who answered when, and what happened."""
     from fedcommons.federate.server.overview import Watcher
-    from fedcommons.federate.server.overview import as_json as json_of
+    from fedcommons.federate.server.overview_words import as_json as json_of
 
     view = Watcher.of(folder).look()
     if as_json:

@@ -24,7 +24,7 @@ LAST = 10  # rounds, and happenings
 
 def picture(view: Overview) -> Group:
     """All of it, at most 80 columns wide."""
-    from fedcommons.federate.server.overview import doing, how_it_is, value_of
+    from fedcommons.federate.server.overview_words import doing, how_it_is, value_of
 
     now = time.time()
     head = f"{view.federation or 'a federation'}: {how_it_is(view, now)}"

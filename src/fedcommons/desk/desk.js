@@ -65,7 +65,7 @@ function showCurve(found) {
     byId("curve").replaceChildren(element("p", "Nothing was measured yet.", "caption"));
     return;
   }
-  const W = 560, H = 220, left = 48, bottom = 24;
+  const W = 560, H = 220, left = 62, bottom = 26;
   const values = points.map(([, value]) => value), last = points[points.length - 1];
   let low = Math.min(...values), high = Math.max(...values);
   if (high - low < 1e-9) { low -= 0.5; high += 0.5; }

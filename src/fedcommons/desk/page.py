@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Callable
 from http import HTTPStatus
 from importlib import resources
+from threading import Lock
 from typing import Any
 
 from fedcommons import shown
@@ -28,6 +29,7 @@ def respond_with(token: str, look: Callable[[], dict[str, Any]]) -> Respond:
     """The page at /TOKEN/ and what it shows beside it; nothing without the token."""
     page = html()
     headers = {"Content-Security-Policy": policy(page)}
+    one_at_a_time = Lock()
 
     def respond(path: str) -> Answer:
         given, _, rest = path.removeprefix("/").partition("/")
@@ -36,7 +38,9 @@ def respond_with(token: str, look: Callable[[], dict[str, Any]]) -> Respond:
         if path == f"/{token}/":
             return Answer(HTTPStatus.OK, page.encode(), "text/html; charset=utf-8", headers)
         if rest == DATA:
-            content = json.dumps(_plain(look()), allow_nan=False).encode()
+            with one_at_a_time:
+                found = look()
+            content = json.dumps(_plain(found), allow_nan=False).encode()
             return Answer(HTTPStatus.OK, content, "application/json")
         return refused(HTTPStatus.NOT_FOUND)
 

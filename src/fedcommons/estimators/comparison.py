@@ -42,12 +42,12 @@ class Comparison:
         """
         others = shares.sum() - shares
         used = np.flatnonzero(heard & (shares > 0) & (others > 0))
-        W, agreement, spread = shares[used, None], 0.0, 0.0
+        W, agreement, spread = shares[used], 0.0, 0.0
         for f, h in parts:
             if not len(used):
                 break
             mean = (f.sum(axis=0) - f[used]) / others[used, None]
-            from_mean = h[used] / W - mean
-            agreement += float((W * from_mean * (f[used] / W - mean)).sum())
-            spread += float((W * from_mean**2).sum())
+            from_mean = h[used] / W[:, None] - mean
+            agreement += float(W @ np.einsum("np,np->n", from_mean, f[used] / W[:, None] - mean))
+            spread += float(W @ np.einsum("np,np->n", from_mean, from_mean))
         return cls(agreement, spread)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow
-from matplotlib.ticker import MaxNLocator
 
 from fedcommons.errors import ResultsError
 from fedcommons.federate.server import results
@@ -17,6 +16,7 @@ from fedcommons.federate.server.open_question import OWES
 from fedcommons.figures import style
 from fedcommons.figures.at_sites import at_sites
 from fedcommons.figures.markup import Markup, joined, markup, packaged
+from fedcommons.figures.round_chart import chart
 from fedcommons.json_file import read_json
 from fedcommons.parquet import read_parquet
 
@@ -24,7 +24,6 @@ DAMAGE = (  # what comes of fields that are missing, or are of another kind
     *(OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError),
     pyarrow.ArrowException,
 )
-WIDTH, HEIGHT, LEFT, BOTTOM = 720, 260, 46, 30
 
 
 def is_federation(folder: Path) -> bool:
@@ -104,51 +103,8 @@ def _is_number(value: object) -> bool:
 
 
 def _chart(name: str, rounds: list[dict[str, Any]]) -> Markup:
-    """A line over the rounds, with a point and its value for each."""
     points = [(row["round"], float(row[name])) for row in rounds if _is_number(row.get(name))]
-    values = [value for _, value in points]
-    ticks = [float(v) for v in MaxNLocator(5).tick_values(min(values), max(values))]
-    low, high = ticks[0], ticks[-1]
-    last = max(1, points[-1][0])
-
-    def x(t: float) -> float:
-        return LEFT + t / last * (WIDTH - LEFT - 14)
-
-    def y(value: float) -> float:
-        return 10 + (high - value) / (high - low) * (HEIGHT - BOTTOM - 10)
-
-    grid = joined(
-        Markup(
-            f'<line x1="{LEFT}" x2="{WIDTH}" y1="{y(v):.1f}" y2="{y(v):.1f}" class="grid"/>'
-            f'<text x="{LEFT - 6}" y="{y(v) + 4:.1f}" text-anchor="end">{v:.3g}</text>'
-        )
-        for v in ticks
-    )
-    steps = sorted({round(last * k / 5) for k in range(6)})
-    axis = joined(
-        Markup(f'<text x="{x(t):.1f}" y="{HEIGHT - 8}" text-anchor="middle">{t:d}</text>')
-        for t in steps
-    )
-    line = " ".join(f"{x(t):.1f},{y(v):.1f}" for t, v in points)
-    dots = joined(
-        Markup(
-            f'<circle cx="{x(t):.1f}" cy="{y(v):.1f}" r="4">'
-            f"<title>round {t:d}: {v:.4f}</title></circle>"
-        )
-        for t, v in points
-    )
-    return markup(
-        '<figure><figcaption class="caption">$label after each round</figcaption>'
-        '<svg viewBox="0 0 $width $height" role="img" aria-label="$label after each round">'
-        '$grid$axis<polyline points="$line"/>$dots</svg></figure>',
-        label=name,
-        width=WIDTH,
-        height=HEIGHT,
-        grid=grid,
-        axis=axis,
-        line=line,
-        dots=dots,
-    )
+    return chart(f"{name} after each round", points)
 
 
 def _attendance(answers: list[dict[str, Any]]) -> Markup:

@@ -78,8 +78,9 @@ class Target:
         return sink
 
 
-def targets(texts: Iterable[object], *, absolute: bool = False) -> list[Target]:
-    """Those that users name, each once."""
+def targets(texts: str | Iterable[object], *, absolute: bool = False) -> list[Target]:
+    """Those that users name, one or several, each once."""
+    texts = [texts] if isinstance(texts, str) else texts
     return list(dict.fromkeys(Target.of(text, absolute=absolute) for text in texts))
 
 

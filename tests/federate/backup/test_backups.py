@@ -141,6 +141,8 @@ def test_a_backup_that_is_made_while_rounds_end_is_that_of_one_round(tiny, monke
 
     def copy_and_go_on(source, target):
         copyfile(source, target)
+        (training,) = tiny.state_dir.glob("training-*")
+        (training / "now.json").write_text(f'"what is shown meanwhile: {target}"')
         if "checkpoint" in str(source) and len(rounds) < 3:
             rounds.append(rounds[-1] + 1)
             tiny.run(rounds[-1], **SETTINGS)

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import sync_playwright
 from rich.console import Console
 
 from fedcommons.cli.federate_demo import _Screen
@@ -69,10 +71,56 @@ class Demo:
             assert not is_listening(int(port))
 
 
+GONE = re.compile("late|not connected")
+
+
+def watched(demo):
+    """The words on the live page, once a site is seen to be late or gone."""
+    (state,) = demo.temporary.glob("fedcommons-*/state")
+    watch = subprocess.Popen(
+        [FEDCOMMONS, "federate", "watch", state], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        address = watch.stdout.readline().removeprefix("Open ").strip()
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(
+                executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
+            )
+            page = browser.new_page(viewport={"width": 390, "height": 900})
+            page.goto(address)
+            row = page.locator("#sites td.bad", has_text=GONE).first
+            row.wait_for(timeout=600_000)
+            return page.locator("main").inner_text()
+    finally:
+        watch.send_signal(signal.SIGINT)
+        assert watch.wait(60) == 130
+        watch.stdout.close()
+
+
 def test_sites_leave_die_and_return_and_only_the_results_are_left(tmp_path):
-    demo = Demo(tmp_path)
+    demo, seen = Demo(tmp_path), ""
+    try:
+        if shutil.which("chromium"):
+            demo.wait_for("round 1/10")
+            seen = watched(demo)
+    except BaseException:
+        demo.signal(signal.SIGINT)
+        demo.end(300)
+        raise
     assert demo.end(1200) == 0, demo.lines
+    if seen:
+        assert all(f"site-{k}\n" in seen for k in range(5)), seen
+        assert re.search(r"\n[1-9]\d* of [1-9]", seen), seen
     text = "".join(demo.lines)
+    _, _, end = text.partition("What happened:")
+    for event in (
+        "site-1 is stopped",
+        "site-3 is killed",
+        "site-1 is started",
+        "site-4 is stopped",
+    ):
+        assert re.search(rf"  after round \d+: {event}", end), end
+    assert re.search(r"coding reached 0\.\d+, averaging who answered would have reached 0\.", end)
     assert re.search(r"round \d+/10: accuracy 0\.", text)
     assert "answered site-0 site-1 site-2 site-3 site-4" in text
     assert "site-1 is stopped (SIGTERM)" in text

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from fedcommons.desk import prometheus
 from fedcommons.federate.apps.new_app import write_app
 from fedcommons.federate.deploy.deployment import Deployment
 from fedcommons.federate.deploy.superlink import HOST
@@ -83,6 +84,14 @@ def test_real_processes_reach_the_model_of_the_embedded_engine_and_go_on(deploym
     assert "going on after round 3" in again.log
     assert "round 4/4" in again.log
     assert (state / "exchange.json").read_bytes() == exchange
+
+    pytest.importorskip("prometheus_client")
+    assert "\nfedcommons_rounds_total 4.0\n" in prometheus.text_of(state).decode()
+    of_site = prometheus.text_of(deployment.nodes["site-0"].store).decode()
+    for kind, least in (("offer", 1), ("send", 1), ("receive", 1), ("train", 2), ("evaluate", 1)):
+        found = re.search(rf'messages_total{{kind="{kind}",outcome="ok"}} (\d+)', of_site)
+        assert found, of_site
+        assert int(found[1]) >= least, of_site
 
 
 def run_embedded(app: Path, state: Path) -> None:

@@ -243,7 +243,7 @@ def test_strangers_do_not_keep_the_honest_from_being_served(tmp_path):
 
 
 def test_a_renewed_certificate_is_taken_up_without_a_request_being_lost(superlink, start):
-    """As docs/deploy.md has it: renew, then have nginx reload. The SuperLink goes on as it is."""
+    """As docs/maintenance.md has it: renew, have nginx reload. The SuperLink goes on as it is."""
     address, tls, _ = superlink
     process, port = start(address, tls)
     loopback = tls.superlink_certificate.read_bytes()

@@ -41,6 +41,12 @@ def test_settings_say_what_is_wrong(settings, message):
         Settings.of(**settings)
 
 
+def test_the_estimator_that_nobody_names_suits_the_work():
+    assert Settings.of().method.estimator == "blended"
+    assert Settings.of(work="fits").method.estimator == "filled"
+    assert Settings.of(work="fits", correct=True).correct
+
+
 def test_a_training_is_named_by_its_settings():
     plain = Settings()
     assert plain.name({}) == Settings(learning_rate=1, seed=np.int64(0)).name({})

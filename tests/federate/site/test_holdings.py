@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from fedcommons import coding
 from fedcommons.federate.protocol.commit_fields import Member
 from fedcommons.federate.protocol.commits import Commit
+from fedcommons.federate.protocol.holders import copies_of, owned_by_each
 from fedcommons.federate.site.holdings import holdings_of
 from fedcommons.placement import Placement
 
@@ -140,3 +141,23 @@ def test_a_delivery_that_is_missing_leaves_the_share_with_the_owner():
     assert holdings_of(commit, 1, own).shares.tolist() == [1, 0.5]
     without = replace(commit, pairs=())
     assert holdings_of(without, 0, own).shares.tolist() == [1]
+
+
+@settings(max_examples=60, deadline=None)
+@given(commits(), st.booleans())
+def test_each_example_is_somebodys_own_and_all_agree_who_has_copies(commit, is_one_out):
+    """As where holders correct absent owners: who is quarantined owns nothing, a holder does."""
+    if is_one_out and sum(commit.present) > 1:
+        commit = commit.with_quarantine([int(np.flatnonzero(commit.present)[1])])
+    owned = owned_by_each(commit.record)
+    assert owned.sum() == commit.n_examples
+    for site in np.flatnonzero(commit.active).tolist():
+        held = holdings_of(commit, site, own_of(commit, site))
+        assert (held.placement.owner == site).sum() == owned[site]
+        for sender, numbers in held.senders:
+            if not commit.active[sender]:
+                continue
+            copies = copies_of(commit.record, sender)
+            assert copies.held[site] == len(numbers)
+            assert copies.n == len(own_of(commit, sender))
+            assert copies.held.max() <= copies.n_shared <= copies.held.sum()

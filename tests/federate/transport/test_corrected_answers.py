@@ -196,6 +196,7 @@ def test_what_corrections_do_not_go_with_is_refused_by_name(tiny):
         ({"code": "reliability-split"}, "false with the code reliability-split"),
         ({"estimator": "memory"}, "latest, filled.*got true with memory"),
         ({"estimator": "coded_sum"}, "got true with coded_sum"),
+        ({"estimator": "blended"}, "got true with blended"),
         ({"estimator": "trimmed_mean"}, "got true with trimmed_mean"),
         ({"sites_per_round": 2}, "false with sites_per_round"),
         ({"correct": 1}, "correct must be"),

@@ -11,7 +11,8 @@ from rich.console import Console
 from fedcommons.cli.federation_table import picture
 from fedcommons.desk import prometheus, serving
 from fedcommons.errors import ArgumentError
-from fedcommons.federate.server.overview import Watcher, as_json, doing
+from fedcommons.federate.server.overview import Watcher
+from fedcommons.federate.server.overview_words import as_json, doing
 from fedcommons.federate.server.quarantine import Offence, enforced
 from tests.cli.command import run
 from tests.federate.tiny import ByTick, train_by_tick

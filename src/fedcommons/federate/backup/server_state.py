@@ -18,6 +18,7 @@ from typing import Any
 from fedcommons.errors import FederationError
 from fedcommons.federate.backup.archive import is_plain_name
 from fedcommons.federate.protocol import durable
+from fedcommons.federate.server import live_round
 from fedcommons.federate.server.answer_files import AnswerFiles
 from fedcommons.federate.server.checkpoints import Checkpoint, read_checkpoint
 from fedcommons.federate.server.commit_files import read_commit
@@ -99,7 +100,7 @@ def _stamps(folder: Path) -> Stamps:
         for file in sorted(files):
             path = here / file
             name = path.relative_to(folder).as_posix()
-            if file.startswith(".") or file.endswith((".part", GROWING)):
+            if file.startswith(".") or file.endswith((".part", GROWING)) or file == live_round.NAME:
                 continue
             with contextlib.suppress(FileNotFoundError):
                 status = path.lstat()

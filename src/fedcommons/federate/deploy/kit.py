@@ -34,7 +34,7 @@ is for that account alone. The server's operator wrote it; it contains no secret
 
 ## 1. Install
 
-In the same versions as at the server:
+In the same versions as at the server. `requirements.txt` is what you install: look at it first.
 
 ```sh
 python3 -m venv /opt/fedcommons

@@ -52,8 +52,8 @@ class Bought:
     @property
     def words(self) -> str:
         return (
-            f"{self.missing} of {self.of} answers were missing: coding reached {self.coded:.3f}, "
-            f"averaging who answered would have reached {self.averaged:.3f}, and "
+            f"{self.missing} of {self.of} answers did not come in time: coding reached "
+            f"{self.coded:.3f}, averaging who answered would have reached {self.averaged:.3f}, and "
             f"{self.complete:.3f} with nobody missing (accuracy on 10,000 other digits)."
         )
 

@@ -124,7 +124,7 @@ class Copies:
 
 @lru_cache(maxsize=256)
 def copies_of(commit_record: bytes, owner: int) -> Copies:
-    """Who has copies of an owner's examples under the commit of this record."""
+    """Who has copies of an owner's examples, one that is asked, under the commit of this record."""
     commit = _decoded(commit_record)
     numbers = np.arange(commit.members[owner].n_shareable)
     numbers = numbers[~np.isin(numbers, np.array(commit.withdrawn[owner], np.int64))]

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from fedcommons.federate.protocol.model_schema import NamedArrays
+import numpy as np
+
+from fedcommons.errors import FederationError
+from fedcommons.federate.protocol.model_schema import ModelSchema, NamedArrays
 from fedcommons.federate.server.asking import Asking, Heard
 from fedcommons.federate.server.site_metrics import Numbers
 
@@ -35,3 +38,21 @@ class Hooks:
     ) -> Numbers:
         del round_number
         return aggregate(asking.replies())
+
+
+def as_handed_back(
+    model: NamedArrays | None, aggregated: NamedArrays, before: NamedArrays, schema: ModelSchema
+) -> NamedArrays:
+    """The model as a strategy hands it back: as it was aggregated, changed, or not moved."""
+    if model is aggregated:
+        return aggregated
+    if model is None:
+        return before
+    found = ModelSchema.of(model)
+    if found != schema:
+        raise FederationError(
+            f"aggregate_train must return the model's arrays, got {found.first_difference(schema)}"
+        )
+    if not all(np.isfinite(x).all() for x in schema.trained(model)):
+        raise FederationError("aggregate_train must return a model of finite numbers")
+    return model

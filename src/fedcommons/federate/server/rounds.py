@@ -23,7 +23,7 @@ from fedcommons.federate.server.asking import Heard
 from fedcommons.federate.server.choice import Choice, Chooser
 from fedcommons.federate.server.code_choice import straggler_prob
 from fedcommons.federate.server.federation import ServerFederation
-from fedcommons.federate.server.hooks import Hooks
+from fedcommons.federate.server.hooks import Hooks, as_handed_back
 from fedcommons.federate.server.lifting import lift_what_was_asked
 from fedcommons.federate.server.offences import Offences
 from fedcommons.federate.server.open_question import OWES
@@ -136,7 +136,7 @@ class Rounds:
             if not step.is_outdated:
                 break
         found, before, choice = step.found, state.reliability, step.choice
-        state.model = self._as_handed_back(model, state.model, step.model_before)
+        state.model = as_handed_back(model, state.model, step.model_before, self.schema)
         commit, present = self.commit, np.array(self.commit.active)
         state.round = t + 1
         self.was_alone = step.is_alone
@@ -165,24 +165,6 @@ class Rounds:
         )
         self.chooser.learn([note])
         return note
-
-    def _as_handed_back(
-        self, model: NamedArrays | None, aggregated: NamedArrays, before: NamedArrays
-    ) -> NamedArrays:
-        """The model as a strategy hands it back: as it was aggregated, changed, or not moved."""
-        if model is aggregated:
-            return aggregated
-        if model is None:
-            return before
-        found = ModelSchema.of(model)
-        if found != self.schema:
-            raise FederationError(
-                "aggregate_train must return the model's arrays, got "
-                f"{found.first_difference(self.schema)}"
-            )
-        if not all(np.isfinite(x).all() for x in self.schema.trained(model)):
-            raise FederationError("aggregate_train must return a model of finite numbers")
-        return model
 
     def _ask(
         self,
@@ -322,7 +304,7 @@ class Rounds:
                 W,
                 self._rates(found, here.tolist()),
             )
-            corrections.add(estimate, self.files, found)
+            corrections.add(estimate, self.commit, self.files, found)
         M = self.commit.n_examples
         rate = self.rates.of(state, self.commit)
         with np.errstate(over="ignore", invalid="ignore"):  # noticed below

@@ -20,7 +20,8 @@ from fedcommons.methods import Method
 from fedcommons.step_control import PLAIN
 from fedcommons.stragglers import StragglerModel
 
-DEFAULT_ESTIMATOR = "filled"  # the one that suits apps with local steps, and needs no p
+DEFAULT_ESTIMATOR = "blended"  # suits apps with local steps, alike or lopsided, and needs no p
+FITS_ESTIMATOR = "filled"  # with work that fits: an answer is what is remembered, in part renewed
 LATE = ("remember", "discard")  # what becomes of an answer that comes after its round
 WORKS = ("full", "fits")
 SCALES = ("none", "standard")
@@ -72,9 +73,10 @@ class Settings:
         """Settings from the fields of `Method` and their own, side by side.
 
         `batch_size` = 0 is a full batch, as in a run config, which has no None. The estimator is
-        `DEFAULT_ESTIMATOR` unless it is given.
+        `DEFAULT_ESTIMATOR`, or `FITS_ESTIMATOR` with work = "fits", unless it is given.
         """
-        settings.setdefault("estimator", DEFAULT_ESTIMATOR)
+        default = FITS_ESTIMATOR if settings.get("work") == "fits" else DEFAULT_ESTIMATOR
+        settings.setdefault("estimator", default)
         if type(size := settings.get("batch_size")) is int and size == 0:
             settings["batch_size"] = None
         of_method = {f.name: settings.pop(f.name) for f in fields(Method) if f.name in settings}

@@ -64,7 +64,7 @@ class CodedSum(Strategy):
         late: str | None = None,
         fraction_train: float | None = None,
         min_train_nodes: int | None = None,
-        track: Sequence[str] = (),
+        track: str | Sequence[str] = (),
         **settings: Any,
     ) -> None:
         """`settings` are those of `Settings` and of `Method`.

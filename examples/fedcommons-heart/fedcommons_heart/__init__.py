@@ -1,0 +1,1 @@
+"""Four hospitals, one model, and the few records that they may share."""
