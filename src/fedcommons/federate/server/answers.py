@@ -224,14 +224,15 @@ class AnswerCollector:
         }
         if self.work and task == "answer":
             common |= {"work": self.work, "seconds": seconds, "training": self._questions.training}
-            fields_of = self._link_seconds
+            if self.anchors is not None:
+                asked_now = sorted(place_of.values())
+                about = (self.commit, asked_now, self.anchors, round_number)
+                absences = corrections.absences(*about)
+                found.absent = set(absences.anchors)
+                fields_of = corrections.told(self.commit, absences)
+            fields_of = partial(self._beside, fields_of)
         if owed is not None:
             common |= {"training": self._questions.training, "keep-after": KEEP_AFTER * seconds}
-        if self.anchors is not None and task == "answer":
-            asked_now = sorted(place_of.values())
-            absences = corrections.absences(self.commit, asked_now, self.anchors, round_number)
-            common |= absences.fields()
-            found.absent = set(absences.anchors)
         number = self._questions.fresh_number()
         self._unasked.listen(
             partial(self._questions.to, None, {**common, "task": "report"}, nothing_else, number),
@@ -349,10 +350,10 @@ class AnswerCollector:
             {m.site: owed[m.identity].age for m in members if m.identity in owed},
         )
 
-    def _link_seconds(self, place: int) -> Mapping[str, Any]:
-        """How long ways to a site and back take, if it is known."""
+    def _beside(self, fields_of: FieldsOf, place: int) -> Mapping[str, Any]:
+        """With how long ways to a site and back take, if it is known."""
         link = self.deadline.link(self.commit.members[place].site)
-        return {} if link is None else {"link-seconds": link}
+        return {**fields_of(place), **({} if link is None else {"link-seconds": link})}
 
     def _checked(self, reply: Reply, place: int, round_number: int) -> Mapping[str, Any]:
         """The fields of a reply to this question, from this site, under this commit."""

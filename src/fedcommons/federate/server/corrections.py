@@ -6,7 +6,9 @@ computed, and adds what comes to the estimate of that round. Nothing of it is re
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +17,7 @@ from fedcommons.checks import FloatArray
 from fedcommons.errors import FederationError
 from fedcommons.federate.protocol.absences import Absences, Anchors
 from fedcommons.federate.protocol.commits import Commit
-from fedcommons.federate.protocol.holders import copies_of
+from fedcommons.federate.protocol.holders import copies_of, delivered
 from fedcommons.federate.protocol.model_schema import ModelSchema
 from fedcommons.federate.server.answer_files import AnswerFiles
 from fedcommons.federate.server.round_answers import RoundAnswers
@@ -55,6 +57,17 @@ def absences(
     }
     needed = dict.fromkeys(x for one in of_members for x in one or () if x)
     return Absences(asked, anchors, list(needed))
+
+
+def told(commit: Commit, absences: Absences) -> Callable[[int], dict[str, Any]]:
+    """The fields of each site's question: of those owners alone whose examples it holds."""
+    sent = delivered(commit)
+
+    def fields(place: int) -> dict[str, Any]:
+        of_held = {owner: one for owner, one in absences.anchors.items() if sent[owner, place]}
+        return replace(absences, anchors=of_held).fields()
+
+    return fields
 
 
 def stands_for(commit: Commit, found: RoundAnswers) -> FloatArray:
