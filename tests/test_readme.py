@@ -37,7 +37,8 @@ def test_the_two_commands_are_targets_of_the_makefile():
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_lead_somewhere(document):
     for target in re.findall(r"\]\((?!http)([^)#]+)", document.read_text()):
-        assert (document.parent / target).exists(), target
+        if not target.startswith("api/"):  # `make docs` writes it
+            assert (document.parent / target).exists(), target
 
 
 def test_architecture_names_every_module():

@@ -18,6 +18,7 @@ from scipy.sparse import csr_array
 from fedcommons import estimators
 from fedcommons.checks import BoolArray, FloatArray
 from fedcommons.optimizers import USUAL, Constants, Optimizer, sgd
+from fedcommons.schedule import Ticks
 
 
 class Task(Protocol):
@@ -56,7 +57,7 @@ class Round:
 def train(
     task: Task,
     shares: csr_array,
-    answered: BoolArray,
+    answered: BoolArray | Ticks,
     straggler_prob: npt.ArrayLike,
     *,
     estimator: estimators.Estimator,
@@ -66,17 +67,30 @@ def train(
     optimizer: Optimizer = sgd,
     constants: Constants = USUAL,
 ) -> Iterator[Round]:
-    """Train under a code, (N, M), with these absences, (rounds, N): one round after another."""
+    """Train under a code, (N, M): one round after another.
+
+    Args:
+        answered: (rounds, N) who answers in time, where nothing is ever late; or the ticks of a
+            clock. An answer that comes late was made at the model of its question.
+    """
+    ticks = answered if isinstance(answered, Ticks) else Ticks.of_rounds(answered)
     params = task.initial()
     first = task.answers(params, shares) if warm else None
     state = estimators.start(estimator, shares.shape[0], len(params), warm=first)
     moments, M = optimizer.start(params.shape), shares.shape[1]
     W = np.asarray(shares.sum(axis=1), np.float64).ravel()
-    arrivals = estimators.Arrivals.now_or_never(answered).from_the_start(W, warm=warm)
-    for t in range(len(answered)):
+    arrivals, kept = ticks.arrivals.from_the_start(W, warm=warm), ticks.kept
+    owed: dict[int, FloatArray] = {}
+    for t in range(len(ticks)):
         answers, remembered = task.answers(params, shares), state
+        came = answers
+        if ticks.late[t].any():
+            came = answers.copy()
+            for i in np.flatnonzero(ticks.late[t]).tolist():
+                came[i] = owed.pop(i)
+        owed |= {i: answers[i] for i in np.flatnonzero(kept[t]).tolist()}
         estimate, state = estimators.estimate(
-            estimator, state, answers, arrivals.of_round(t), straggler_prob, weights=W
+            estimator, state, came, arrivals.of_round(t), straggler_prob, weights=W
         )
         direction, moments = optimizer.direction(moments, estimate, M, constants)
         params = params - learning_rate * decay**t / M * direction

@@ -2,14 +2,18 @@
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from fedcommons import plan
 from fedcommons.delays import Absences, Law, Units
 from fedcommons.errors import ArgumentError, DataError
+from fedcommons.estimators import latest
 from fedcommons.plan import course, deadline, pilot, timing
 from fedcommons.policies import Policy
-from fedcommons.schedule import Clock, run
+from fedcommons.schedule import Clock, Ticks, run
+from fedcommons.tasks import softmax
 from fedcommons.theory.durations import Presence
+from fedcommons.training import train
 
 RATES = (40.0, 25.0, 12.0, 10.0, 6.0, 3.0)
 
@@ -171,3 +175,56 @@ def test_hours_decide_where_times_are_known():
     assert taken.option == options[1]
     never = dict.fromkeys(options, np.inf)
     assert plan.recommend_by_hours(never, plan.Targets()).option is None
+
+
+def test_training_on_ticks_takes_a_late_answer_at_the_model_of_its_question(blobs):
+    """Client 0 is asked in tick 0 and late in tick 2: written out tick by tick."""
+    some, y = blobs.inputs("train", np.arange(9)), blobs.y_train[:9]
+    task = softmax.SoftmaxRegression(some, y, blobs.inputs("test"), blobs.y_test, 3)
+    shares = csr_array(np.repeat(np.eye(3), 3, axis=1))
+    asked = np.array([[1, 1, 1], [0, 1, 1], [0, 1, 1], [1, 1, 1]], bool)
+    on_time = asked & np.array([[0, 1, 1], [0, 1, 0], [0, 1, 1], [1, 1, 1]], bool)
+    late = np.zeros((4, 3), bool)
+    late[2, 0] = True
+    since = np.where(late, 0, -1)
+    ends = np.arange(1.0, 5.0)
+    ticks = Ticks(asked, on_time, late, since, np.zeros_like(late), ends - 1, ends)
+    found = list(train(task, shares, ticks, 0.0, estimator=latest, learning_rate=0.5))
+    params, h, models = task.initial(), np.zeros((3, found[0].params.size)), []
+    for t in range(4):
+        models.append(params)
+        now = task.answers(params, shares)
+        h[on_time[t]] = now[on_time[t]]
+        if late[t, 0]:
+            h[0] = task.answers(models[0], shares)[0]
+        params = params - 0.5 / 9 * h.sum(axis=0)
+        np.testing.assert_allclose(found[t].params, params, rtol=1e-12)
+
+
+def test_a_pilot_on_late_answers_says_when_the_accuracy_is_reached(blobs):
+    """Where nobody is ever late that is when gradient descent reaches it."""
+    who = plan.sites_of("single-class", n_sites=3, n_classes=3, class_size=10, straggler_prob=0.0)
+    took = (np.array([2.0]), np.array([1.0]), np.array([1.5]))
+    own = np.full(3, 10.0)
+    times = timing.of_recording(took, own, 2 * own, "recorded")
+    asked = plan.Question(
+        who, plan.pilot_geometry(blobs), plan.Prices(), plan.assumed_course(5), times
+    )
+
+    def seconds(deadline, accuracy, **more):
+        given = {"seconds": 60.0, "runs": 2, "rates": (0.5,), **more}
+        return plan.seconds_if_remembered(asked, 1.0, 0, deadline, blobs, accuracy, **given)
+
+    patient = seconds(5.0, 0.8)
+    assert patient == seconds(2.0, 0.8)  # ticks of 2 s, when all have answered
+    assert 0 < patient < 60
+    curves = []
+    for number in range(2):
+        one = pilot.trial(who, 1.0, 0, np.zeros(3), blobs, "equal-split", 0, number)
+        everybody = np.ones((30, 3), bool)
+        rounds = train(one.task, one.shares, everybody, 0.0, estimator=latest, learning_rate=0.5)
+        curves.append([one.accuracy(one.task.initial()), *(one.accuracy(r.params) for r in rounds)])
+    ticks = np.argmax(np.mean(curves, axis=0) >= 0.8)
+    assert patient == pytest.approx(2.0 * ticks, abs=0.3)  # a time is known to 60 s / 200
+    assert seconds(5.0, 1.0, seconds=3.0) == np.inf
+    assert seconds(1.2, 0.8) < 60  # the first is late in every other tick

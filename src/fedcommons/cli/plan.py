@@ -126,7 +126,12 @@ def plan(
     if question.timing is not None and taken.option is not None:
         share = planner.shared(question, taken.option.part, int(taken.option.copies))
         seconds, arrives = planner.if_remembered(question, share)
-        about["if_late_answers_are_remembered"] = {"deadline": seconds, "arrives": arrives}
+        late = {"deadline": seconds, "arrives": arrives, "hours": None}
+        if dataset is not None and target.accuracy is not None:
+            late["hours"] = _hours_if_remembered(
+                question, taken.option, seconds, dataset, target.accuracy, timed, output.seed
+            )
+        about["if_late_answers_are_remembered"] = late
     by_site = _by_site(question, taken.option, timed)
     if output.page is not None:
         _write_page(output.page, question, found, taken, said, timed, about["assumed"])
@@ -190,6 +195,28 @@ def _timed(
     )
     question = replace(question, course=course)
     return question, outcomes(question)
+
+
+def _hours_if_remembered(
+    question: Question,
+    option: Option,
+    deadline: float,
+    dataset: Dataset,
+    accuracy: float,
+    timed: dict[Option, Outcome],
+    seed: int,
+) -> float | None:
+    """The hours of a pilot under the clock; None if it needs over twice as many as without."""
+    from fedcommons import plan as planner
+
+    hours = timed[option].hours
+    if hours is None or not 0 < hours < float("inf"):
+        return None
+    found = planner.seconds_if_remembered(
+        question, option.part, int(option.copies), deadline, dataset, accuracy,
+        seconds=2 * 3600 * hours, seed=seed,
+    )  # fmt: skip
+    return found / 3600 if found < float("inf") else None
 
 
 def _by_site(

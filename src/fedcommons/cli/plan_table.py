@@ -113,6 +113,7 @@ class Plan:
             console.print(
                 f"If late answers are remembered (late = remember) a deadline of "
                 f"{late['deadline']:.3g} s is enough: {late['arrives']:.0%} of the weight arrives."
+                f"{_of_pilot(late['hours'])}"
             )
         if len(self.by_site) <= FEW_SITES and any(row["sends"] for row in self.by_site):
             console.print(plan_sites.table(self.by_site, timed=bool(self.timed)))
@@ -137,6 +138,18 @@ class Plan:
             f"{option.cost:,.0f}",
             *([f"{needed:g}" if needed is not None else ""] if self.rounds else []),
         ]
+
+
+def _of_pilot(hours: float | None) -> str:
+    """What a pilot on late answers took, if there was one that got there."""
+    if hours is None:
+        return ""
+    from fedcommons import plan as planner
+
+    return (
+        f" Training of a pilot, with the default estimator, takes {planner.duration(3600 * hours)} "
+        "then."
+    )
 
 
 def _times(outcome: Outcome | None) -> list[str]:

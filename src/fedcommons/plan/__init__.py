@@ -14,6 +14,7 @@ from fedcommons.plan.deadline import at_many as at_many_deadlines
 from fedcommons.plan.deadline import if_remembered
 from fedcommons.plan.files import read_labels, read_sites
 from fedcommons.plan.geometry import assumed_geometry, pilot_geometry
+from fedcommons.plan.late_pilot import seconds_if_remembered
 from fedcommons.plan.options import Option, Prices, as_placed, not_beaten, options
 from fedcommons.plan.outcome import Outcome, Question, Shared, if_it_kept, outcome, shared
 from fedcommons.plan.pilot import course as measured_course
@@ -62,6 +63,7 @@ __all__ = [
     "recommend_by_hours",
     "recommend_by_rounds",
     "rounds_to_accuracy",
+    "seconds_if_remembered",
     "sentence",
     "shared",
     "sites_of",

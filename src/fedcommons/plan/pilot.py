@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from fedcommons import checks, coding, estimators, privacy, sharing
 from fedcommons.checks import BoolArray, FloatArray
 from fedcommons.datasets import Dataset
 from fedcommons.errors import ArgumentError, DataError
+from fedcommons.placement import Placement
 from fedcommons.plan.course import Course, measured
 from fedcommons.plan.options import Option
 from fedcommons.plan.outcome import Outcome, Question
@@ -142,21 +145,30 @@ def _noise(pair: tuple[float, Outcome]) -> float:
     return pair[1].noise
 
 
-def _accuracies(
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What one run of a pilot trains, and on how many test examples."""
+
+    task: softmax.SoftmaxRegression
+    placement: Placement
+    shares: csr_array
+    n_tested: int
+
+    def accuracy(self, params: FloatArray) -> float:
+        return self.task.count_correct(params) / self.n_tested
+
+
+def trial(
     sites: Sites,
     part: float,
     copies: int,
     straggler_prob: FloatArray,
     dataset: Dataset,
     code: str,
-    estimator: str,
-    learning_rate: float,
-    decay: float,
-    max_rounds: int,
     seed: int,
     run: int,
-) -> list[float]:
-    """Test accuracy after every round of one run."""
+) -> Trial:
+    """Examples like those of the sites, of which each shares this part of what it may."""
     N = sites.n_sites
     rows, owner = _draw_examples(sites, dataset, seed, run)
     labels = dataset.y_train[rows]
@@ -184,19 +196,38 @@ def _accuracies(
     task = softmax.SoftmaxRegression(
         inputs, labels, dataset.inputs("test", tested), dataset.y_test[tested], dataset.n_classes
     )
+    return Trial(task, placement, shares, len(tested))
+
+
+def _accuracies(
+    sites: Sites,
+    part: float,
+    copies: int,
+    straggler_prob: FloatArray,
+    dataset: Dataset,
+    code: str,
+    estimator: str,
+    learning_rate: float,
+    decay: float,
+    max_rounds: int,
+    seed: int,
+    run: int,
+) -> list[float]:
+    """Test accuracy after every round of one run."""
+    one = trial(sites, part, copies, straggler_prob, dataset, code, seed, run)
     answered = Bernoulli(straggler_prob).answered(
-        max_rounds, N, rng=stream(seed, "pilot stragglers", run)
+        max_rounds, sites.n_sites, rng=stream(seed, "pilot stragglers", run)
     )
     rounds = train(
-        task,
-        shares,
+        one.task,
+        one.shares,
         answered,
         straggler_prob,
         estimator=estimators.ESTIMATORS[estimator],
         learning_rate=learning_rate,
         decay=decay,
     )
-    return [task.count_correct(this.params) / len(tested) for this in rounds]
+    return [one.accuracy(this.params) for this in rounds]
 
 
 def _draw_examples(
