@@ -50,7 +50,7 @@ results: $(FEDERATION) ## Run the studies of docs/results.md and write its table
 		$(SIMULATE) experiments/$$name.toml --data "$(FASHION)" --out results/$$name-fashion || exit 1; \
 	done
 	for name in estimators stragglers wrong-p; do $(SIMULATE) experiments/$$name.toml || exit 1; done
-	$(BIN)/python experiments/results.py --results results
+	$(BIN)/python -m experiments.results --results results
 
 docs: $(DOCS) ## Build the documentation site: build/site/index.html
 	$(BIN)/python -m sphinx --builder html --write-all --nitpicky --fail-on-warning --keep-going --quiet docs build/site

@@ -1,6 +1,6 @@
 """The tables and the figure of docs/results.md, from the results folders of its studies.
 
-    python experiments/results.py [--results results]
+    python -m experiments.results [--results results]
 
 What every run reached goes into docs/data/STUDY.csv: a row for each curve, with the test examples
 that each run got right after the last round (-1: the run diverged). The tables are made of these
@@ -15,12 +15,13 @@ import csv
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from experiments import clock_cells
 
 from fedcommons.checks import FloatArray
 from fedcommons.claims import verdicts
@@ -424,6 +425,11 @@ def losses(ours: Settings, names: Iterable[str]) -> str:
     return table(["", *SUMMARY, "at its best"], rows)
 
 
+def seconds(model: str) -> str:
+    """To the target, by the clock."""
+    return table(clock_cells.HEADER, clock_cells.rows(model))
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "differences": lambda: differences("models"),
     "expectation": lambda: expectation("models"),
@@ -437,6 +443,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "baselines-mnist": lambda: baselines("MNIST"),
     "baselines-fashion": lambda: baselines("Fashion-MNIST"),
     "losses": lambda: losses(OURS, METHODS),
+    "clock-softmax": partial(seconds, "softmax"),
+    "clock-untuned": lambda: table(clock_cells.UNTUNED, clock_cells.untuned_rows()),
     "losses-5": lambda: losses(OURS_5, [name for name in METHODS if "5 steps" in name]),
 }
 
@@ -494,6 +502,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.results:
         collect(options.results)
+        clock_cells.collect(options.results)
         draw(options.results)
     DOCUMENT.write_text(with_tables(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from experiments import results
+from experiments import clock_cells, results
 
 from fedcommons.simulate import studies, tuning
 
@@ -64,3 +64,26 @@ def test_a_run_that_diverged_counts_as_a_guess():
     found = results.Reached(results.Curve("iid"), np.array([1000.0, -1.0]))
     assert found.accuracy.tolist() == [0.5, results.CHANCE]
     assert str(found).endswith("†")
+
+
+def line(seconds, *, simple=False):
+    return clock_cells.Took("a cell", 0.9, 100.0, "a line", simple, 1.0, False, np.array(seconds))
+
+
+def test_the_best_simple_policy_is_the_one_that_most_runs_get_there_with():
+    often, fast = line([90.0, 80.0, 95.0], simple=True), line([9.0, np.inf, 9.0], simple=True)
+    assert clock_cells.best_simple([fast, line([1.0] * 3), often]) is often
+
+
+def test_runs_that_never_got_there_leave_a_bound():
+    never, some = line([np.inf] * 3, simple=True), line([20.0, 20.0, 20.0])
+    assert clock_cells._faster(never, some) == "> 5 (0.00)"
+    assert clock_cells._faster(some, never) == "< 0.2 (0.00)"
+    assert clock_cells._faster(never, line([np.inf] * 3)) == "–"
+    assert clock_cells._faster(line([40.0, 80.0, 20.0], simple=True), some) == "2 (0.40)"
+
+
+@pytest.mark.parametrize("cell", clock_cells.CELLS, ids=lambda cell: cell.name)
+def test_cells_are_studies(cell):
+    for one in (cell, cell.waits, cell.untuned):
+        assert len(one.study("mnist").figures) == 1

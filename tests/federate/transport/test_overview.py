@@ -11,9 +11,11 @@ from rich.console import Console
 from fedcommons.cli.federation_table import picture
 from fedcommons.desk import prometheus, serving
 from fedcommons.errors import ArgumentError
+from fedcommons.federate.server.happenings import happenings
 from fedcommons.federate.server.overview import Watcher
 from fedcommons.federate.server.overview_words import as_json, doing
 from fedcommons.federate.server.quarantine import Offence, enforced
+from fedcommons.federate.server.round_notes import RoundNote, SiteNote
 from tests.cli.command import run
 from tests.federate.tiny import ByTick, train_by_tick
 
@@ -61,6 +63,31 @@ def test_what_happened_to_sites_is_listed_with_its_round(ran):
         (5, "a", "is quarantined"),
     ]
     assert list(watcher.look().happenings) == list(Watcher.of(tiny.state_dir).look().happenings)
+
+
+def test_a_site_that_was_away_is_back_once():
+    outcomes = [
+        "answered",
+        "no answer",
+        "not connected",
+        "not connected",
+        "answered",
+        "client crashed",
+    ]
+    late = SiteNote("a", False, "not connected", 0.1, asked_in=2, late_by=9.0, late_counts=True)
+    notes = [
+        RoundNote(
+            t, sites=(late if t == 4 else SiteNote("a", outcome == "answered", outcome, 0.1),)
+        )
+        for t, outcome in enumerate(outcomes, start=1)
+    ]
+    found = [(one.round, one.what) for one in happenings([], notes)]
+    assert found == [
+        (3, "is not connected"),
+        (4, "is back"),
+        (4, "answered the question of round 2 9.0 s late, which counts"),
+        (6, "has lost its app, which was killed or crashed"),
+    ]
 
 
 def test_the_history_is_read_on_where_it_was(ran):

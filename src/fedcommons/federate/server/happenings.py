@@ -81,10 +81,10 @@ def _of_rounds(notes: Sequence[RoundNote]) -> Iterator[Happening]:
             for what in _of_site(site, outcomes.get(site.site), is_away=site.site in away):
                 yield Happening(note.round, site.site, what)
             outcomes[site.site] = site.outcome
-            if site.outcome in GONE:
-                away.add(site.site)
-            elif _is_heard(site):
+            if _is_heard(site):
                 away.discard(site.site)
+            elif site.outcome in GONE:
+                away.add(site.site)
 
 
 def _is_heard(site: SiteNote) -> bool:
@@ -92,9 +92,10 @@ def _is_heard(site: SiteNote) -> bool:
 
 
 def _of_site(site: SiteNote, last: str | None, *, is_away: bool) -> Iterator[str]:
-    if is_away and _is_heard(site):
+    is_heard = _is_heard(site)
+    if is_away and is_heard:
         yield "is back"
-    elif not is_away and site.outcome in GONE:
+    elif not is_away and not is_heard and site.outcome in GONE:
         yield GONE[site.outcome]
     if site.asked_in is not None:
         by = "" if site.late_by is None else f" {site.late_by:.1f} s late"
