@@ -1,15 +1,24 @@
 """Sphinx's configuration of the documentation site: `make docs`."""
 
+import hashlib
 import os
 import sys
 from pathlib import Path
 
 import fedcommons
 
-sys.path.insert(0, str(Path(__file__).parent / "_site"))
-os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = (
-    "1"  # a notebook's kernel would warn of frozen modules
-)
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "docs" / "_site"))
+
+
+def package_digest() -> str:
+    """One for each state of the package's code: outputs of another state are not shown."""
+    files = sorted((ROOT / "src").rglob("*.py"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
+
+
+# A notebook's kernel would warn of frozen modules.
+os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"
 
 project = "fedcommons"
 author = "The fedcommons authors"
@@ -33,7 +42,8 @@ highlight_language = "none"  # of indented blocks in docstrings: formulas, mostl
 myst_enable_extensions = ["dollarmath", "deflist"]
 myst_heading_anchors = 4
 suppress_warnings = ["myst.header"]  # a section of a page may begin at any level
-nb_execution_mode = "cache"  # executed again when its code changes
+nb_execution_mode = "cache"  # executed again when its code changes, or the package's
+nb_execution_cache_path = str(ROOT / "build" / "notebooks" / package_digest())
 nb_execution_raise_on_error = True
 nb_execution_timeout = 300
 nb_execution_in_temp = True

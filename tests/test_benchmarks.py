@@ -170,3 +170,25 @@ def test_chaos_benchmark_runs_and_reaches_the_model_without_a_kill(tmp_path):
     assert found["held"]["coverage"] == pytest.approx(found["held"]["examples"]) == 3 * 60 - 2
     assert found["held"]["receipts"] == 6
     assert found["marks at recipients"] == 3 * 30 - 1
+
+
+def test_the_benchmark_of_a_slow_site_finds_where_a_site_begins_to_train(monkeypatch, tmp_path):
+    """The federation itself is tests/federate/deploy's; this is what may change under it."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import late
+
+    late.write_slow_app(tmp_path / "digits")
+    text = (tmp_path / "digits" / "digits" / "client_app.py").read_text()
+    compile(text, "client_app.py", "exec")
+    assert text.count(f'time.sleep(float(os.environ.get("{late.SLEEP}", 0)))') == 1
+
+
+def test_deadlines_benchmark_runs(tmp_path):
+    out = tmp_path / "deadlines.json"
+    subprocess.run(
+        [sys.executable, BENCHMARKS / "deadlines.py", "--quick", "--runs", "1", "--json", out],
+        check=True,
+        capture_output=True,
+    )
+    (found,) = json.loads(out.read_text())
+    assert {"assumed", "measured", "best seconds"} <= set(found)

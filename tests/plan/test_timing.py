@@ -160,8 +160,11 @@ def test_a_measured_course_never_falls_and_says_its_error():
     assert found.at(0.15) == found.at(0.0) == 9
     assert found.at(0.4) == pytest.approx(20)
     assert found.at(1.6) == pytest.approx(30 * 1.6)  # more than the last piece says
-    # 9 for 10, and 9 + (20 - 9) / 5 for 8; the others lie on the line.
-    assert found.error == pytest.approx(np.sqrt(((9 / 10 - 1) ** 2 + (11.2 / 8 - 1) ** 2) / 4))
+    # Between its neighbours 8 would be 10 + (20 - 10) / 3, and 20 would be 8 + (30 - 8) / 4.
+    apart = [(10 + 10 / 3) / 8 - 1, (8 + 22 / 4) / 20 - 1]
+    assert found.error == pytest.approx(np.sqrt(np.mean(np.square(apart))))
+    assert not found.is_assumed
+    assert course.assumed(9).is_assumed
     with pytest.raises(ArgumentError, match="two trainings"):
         course.measured([0.1], [10], "seen")
 

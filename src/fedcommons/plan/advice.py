@@ -113,7 +113,7 @@ def assumptions(
         said.append(
             f"every site may share half of its examples ({C:g}): give --share or a column c."
         )
-    if question.timing is not None and not question.course.error:
+    if question.timing is not None and question.course.is_assumed:
         said.append(
             f"training takes {question.course.rounds[0]:g} rounds without noise, and noise makes "
             "that more in proportion. Near its end training feels noise more than that: try it on "

@@ -10,6 +10,8 @@ import numpy.typing as npt
 from fedcommons import checks
 from fedcommons.errors import ArgumentError
 
+ASSUMED = "assumed"
+
 
 @dataclass(frozen=True, slots=True)
 class Course:
@@ -31,6 +33,10 @@ class Course:
     error: float
     words: str
 
+    @property
+    def is_assumed(self) -> bool:
+        return self.words.startswith(ASSUMED)
+
     def at(self, noise: float) -> float:
         """The rounds at this rho."""
         x, y = np.array(self.noise), np.array(self.rounds)
@@ -49,7 +55,7 @@ def assumed(rounds: int) -> Course:
     uneven data is not, so that training feels the noise more than this.
     """
     R = checks.integer("rounds", rounds, low=1)
-    words = f"assumed: {R} rounds without noise, 1 + noise times as many with it"
+    words = f"{ASSUMED}: {R} rounds without noise, 1 + noise times as many with it"
     return Course((0.0, 1.0), (float(R), 2.0 * R), 0.0, words)
 
 
@@ -75,8 +81,10 @@ def measured(noise: npt.ArrayLike, rounds: npt.ArrayLike, words: str) -> Course:
             pools[-1] = [a + b for a, b in zip(pools[-1], last, strict=True)]
     middle = tuple(a / n for a, _, n in pools)
     mean = tuple(b / n for _, b, n in pools)
-    found = Course(middle, mean, 0.0, words)
-    apart = [found.at(a) / b - 1 for a, b in zip(x.tolist(), y.tolist(), strict=True)]
+    between = [
+        np.interp(x[k], x[k - 1 : k + 2 : 2], y[k - 1 : k + 2 : 2]) for k in range(1, len(x) - 1)
+    ]
+    apart = [a / b - 1 for a, b in zip(between, y[1:-1].tolist(), strict=True)] or [0.0]
     end = middle[-1]
     slope = (mean[-1] - mean[-2]) / (end - middle[-2]) if len(mean) > 1 else 0.0
     far = max(2 * mean[-1], mean[-1] + slope * end)
