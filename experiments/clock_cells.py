@@ -154,7 +154,7 @@ CELLS = (
         "mlp", "mnist", "single", "table", 0.9, 600,
         ("f20", "sagachunk", "sagachunkf20", "chunkf20"),
     ),
-    Cell("mlp", "mnist", "single", "tied", 0.92, 2000, ("f10", "chunk", "cchunk")),
+    Cell("mlp", "mnist", "single", "tied", 0.92, 2000, ("f10", "chunk", "cchunk")),  # not tuned
     Cell("mlp", "mnist", "single", "away", 0.9, 1200, ("f10", "f15", "sagachunk")),
     Cell("mlp", "mnist", "single", "stalls", 0.9, 1500, ("f15@10", "sagachunk@10")),
     Cell("cnn", "mnist", "single", "table", 0.9, 800, ("f20", "sagachunk")),

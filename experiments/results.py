@@ -443,7 +443,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "baselines-mnist": lambda: baselines("MNIST"),
     "baselines-fashion": lambda: baselines("Fashion-MNIST"),
     "losses": lambda: losses(OURS, METHODS),
-    "clock-softmax": partial(seconds, "softmax"),
+    **{f"clock-{model}": partial(seconds, model) for model in MODELS},
     "clock-untuned": lambda: table(clock_cells.UNTUNED, clock_cells.untuned_rows()),
     "losses-5": lambda: losses(OURS_5, [name for name in METHODS if "5 steps" in name]),
 }
