@@ -52,8 +52,7 @@ def test_it_has_no_error_where_answers_are_alike_however_old_what_is_remembered(
 def test_it_has_no_error_where_answers_have_settled_however_lopsided():
     f = np.random.default_rng(2).normal(size=(N, PARAMS))
     for answered in MASKS:
-        if answered.sum() >= 2 or not answered.any():
-            np.testing.assert_allclose(estimate(f, f, answered), f.sum(axis=0), atol=1e-12)
+        np.testing.assert_allclose(estimate(f, f, answered), f.sum(axis=0), atol=1e-12)
 
 
 def test_its_part_has_the_least_squared_error_of_all():

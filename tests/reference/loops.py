@@ -134,7 +134,7 @@ def blended_part(
             from_mean = remembered[i] / W[i] - mean
             agreement += W[i] * from_mean @ (answers[i] / W[i] - mean)
             spread += W[i] * from_mean @ from_mean
-    return min(max(agreement / spread, 0.0), 1.0) if spread > 0 else 0.5
+    return min(max(agreement / spread, 0.0), 1.0) if spread > 0 else 1.0
 
 
 def blended(

@@ -8,7 +8,7 @@ from fedcommons.checks import FloatArray
 from fedcommons.estimators.estimator import Arrivals, Estimator, Weights
 from fedcommons.estimators.filled import filled
 
-UNKNOWN = 0.5  # the part of the latest answers where a round shows nothing of what they foretell
+UNKNOWN = 1.0  # l where a round shows nothing: one lopsided answer would be taken for all
 
 
 def _weigh(arrivals: Arrivals, p: FloatArray) -> Weights:
@@ -54,7 +54,7 @@ l times `filled`, and 1 - l times what federated averaging makes of the answers.
 
 l is measured in each round where the truth is known, at the clients that answer: it is the one for
 which their own last answers and the mean of the *others* foretell theirs with the least squared
-error (`Comparison`), clipped to [0, 1]; 1/2 where fewer than two answer, or nobody who was heard
+error (`Comparison`), clipped to [0, 1]; 1 where fewer than two answer, or nobody who was heard
 before. Nobody chooses it, no p is needed, and nothing is kept between rounds. It assumes that who
 answers is foretold as well as who does not.
 
