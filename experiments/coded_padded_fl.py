@@ -103,9 +103,9 @@ class Task:
 MODEL = {"model": "linear", "partition": "single-class"}
 LATE: dict[str, Any] = {"policy": "deadline", "late": "remember", "deadline": clock_cells.FITS}
 SIMPLE: dict[str, Any] = {"estimator": "responder_average"}
-# Chosen on one run of seed 500 on MNIST, of .028, .056 and .112; for the 15 fastest of .014, too. For
-# waiting .15 diverged: full batches must, from 2 over the features' largest curvature on, .127 on
-# MNIST and .144 on Fashion-MNIST.
+# Chosen on one run of seed 500 on MNIST, of .028, .056 and .112, and for the 15 fastest of .014.
+# For waiting .15 diverged, as full batches must from 2 over the features' largest curvature on:
+# .127 on MNIST and .144 on Fashion-MNIST.
 LINES: dict[str, dict[str, Any]] = {
     "all": {**SIMPLE, "policy": "all", "learning_rate": 0.112},
     "late": {**LATE, "estimator": "memory", "learning_rate": 0.056},
