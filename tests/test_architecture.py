@@ -134,22 +134,17 @@ def test_module_names_say_something():
     assert not vague & {part for name in MODULES for part in name.split(".")}
 
 
-def test_importing_is_light_and_fast():
-    """Half of what NumPy and SciPy take at most, in the best of five fresh processes."""
+def test_importing_is_light():
+    """All concepts need NumPy and SciPy alone, and the package by itself not even these."""
     shown = [m for m in fedcommons.__all__ if room(f"fedcommons.{m}") == CONCEPTS]
     code = (
-        "import sys, time; t0 = time.process_time(); import numpy, scipy.sparse; "
-        f"t1 = time.process_time(); import fedcommons as fc; [getattr(fc, m) for m in {shown}]; "
-        "t2 = time.process_time(); "
-        f"print((t2 - t1) / (t1 - t0), *[m for m in {HEAVY!r} if m in sys.modules])"
+        "import sys; import fedcommons as fc; "
+        "print(*[m for m in ('numpy', 'scipy') if m in sys.modules]); "
+        f"[getattr(fc, m) for m in {shown}]; "
+        f"print(*[m for m in {HEAVY!r} if m in sys.modules])"
     )
-    runs = [
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        for _ in range(5)
-    ]
-    outputs = [run.stdout.split() for run in runs]
-    assert all(len(output) == 1 for output in outputs), outputs
-    assert min(float(output[0]) for output in outputs) < 0.5
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "\n\n"
 
 
 def test_a_deployed_site_imports_neither_scipy_nor_the_servers_side():
