@@ -73,9 +73,9 @@ def _picture(seen: SoFar, figure: Figure) -> Group:
     for (label, line), values in zip(lines, drawn, strict=True):
         spread = half[place[line.curve]]
         last = int(np.flatnonzero(np.isfinite(values))[-1]) if np.isfinite(values).any() else None
-        reached = "diverged" if last is None else main.shown(float(values[last]))
-        if last is not None and np.isfinite(spread[last]):
-            reached += f" ± {main.shown(float(spread[last]))}"
+        reached = "diverged"
+        if last is not None:
+            reached = main.with_half(float(values[last]), float(spread[last]))
         p = f"{line.curve.straggler_prob:g}"
         table.add_row(p, screen.words(label), curve_of(values, drawn), reached)
     return Group(head, table)

@@ -20,6 +20,7 @@ from fedcommons.figures.round_chart import chart
 from fedcommons.json_file import read_json
 from fedcommons.parquet import read_parquet
 
+OF_SITES = "sites_"  # how names of means over what sites measured begin
 DAMAGE = (  # what comes of fields that are missing, or are of another kind
     *(OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError),
     pyarrow.ArrowException,
@@ -77,7 +78,9 @@ def render(
     """The page of one training: run.json and the tables."""
     names = [name for name in rounds[-1] if name not in results.OF_A_ROUND]
     metrics = [name for name in names if any(_is_number(row.get(name)) for row in rounds)]
-    last = [f"{name} {rounds[-1][name]:.4f}" for name in names if _is_number(rounds[-1][name])]
+    last = [
+        f"{_words(name)} {rounds[-1][name]:.4f}" for name in names if _is_number(rounds[-1][name])
+    ]
     n_answers = sum(answer["answered"] for answer in answers)
     return markup(
         packaged("federation_template.html"),
@@ -104,7 +107,14 @@ def _is_number(value: object) -> bool:
 
 def _chart(name: str, rounds: list[dict[str, Any]]) -> Markup:
     points = [(row["round"], float(row[name])) for row in rounds if _is_number(row.get(name))]
-    return chart(f"{name} after each round", points)
+    return chart(f"{_words(name)} after each round", points)
+
+
+def _words(metric: str) -> str:
+    """What a metric is called: `sites_accuracy` is the mean of what sites measured."""
+    of_sites = metric.startswith(OF_SITES)
+    words = metric.removeprefix(OF_SITES).replace("_", " ")
+    return f"{words} over all sites" if of_sites else words
 
 
 def _attendance(answers: list[dict[str, Any]]) -> Markup:
@@ -208,6 +218,12 @@ def _settings(record: dict[str, Any]) -> Markup:
     facts = {**record["settings"], "epoch": record["epoch"], "commit": record["serial"]}
     facts |= {f"version of {name}": value for name, value in record["versions"].items()}
     return joined(
-        markup("<dt>$name</dt><dd>$value</dd>", name=name.replace("_", " "), value=value)
+        markup("<dt>$name</dt><dd>$value</dd>", name=name.replace("_", " "), value=_said(value))
         for name, value in facts.items()
     )
+
+
+def _said(value: object) -> object:
+    if value is None:
+        return "–"
+    return ("no", "yes")[value] if isinstance(value, bool) else value
