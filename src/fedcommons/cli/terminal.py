@@ -131,16 +131,16 @@ def print_verdicts(reported: Mapping[str, Any], *, last: str = EVERY_CLAIM) -> N
 
 def print_lines(lines: Sequence[Mapping[str, Any]], main: Metric) -> None:
     """What every line reached in the last round, figure by figure; by the clock if there is one."""
+    words = main.words.removeprefix("test ")
+    end = f"{lines[0]['clock']:g} s" if "clock" in lines[0] else "the last round"
+    screen.say(f"{words[0].upper()}{words[1:]} after {end}:")
     for figure, its in groupby(lines, key=itemgetter("figure")):
         _print_figure(figure, sorted(its, key=itemgetter("p")), main)
 
 
 def _print_figure(figure: str, lines: Sequence[Mapping[str, Any]], main: Metric) -> None:
     clocked, timed = "clock" in lines[0], "target" in lines[0]
-    words = main.words.removeprefix("test ")
-    end = f"{lines[0]['clock']:g} s" if clocked else "the last round"
-    title = screen.words(f"{figure}: {words} after {end}")
-    table = Table(title=title, title_justify="left")
+    table = Table(title=screen.words(figure), title_justify="left")
     if not clocked:
         table.add_column("p", justify="right")
     table.add_column("line", overflow="fold")

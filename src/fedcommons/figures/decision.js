@@ -222,7 +222,7 @@ const meeting = ([x, y], box) =>
 
 /** Small boxes along the way from one place to another. */
 function boxesAlong([x, y], [toX, toY]) {
-  const pieces = Math.ceil(Math.hypot(toX - x, toY - y) / 5);
+  const pieces = Math.ceil(Math.hypot(toX - x, toY - y) / 3);
   return Array.from({ length: Math.max(0, pieces - 1) }, (_, k) =>
     around(x + (toX - x) * (k + 1) / pieces, y + (toY - y) * (k + 1) / pieces, 3, 3));
 }

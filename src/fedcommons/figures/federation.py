@@ -13,6 +13,7 @@ import pyarrow
 from fedcommons.errors import ResultsError
 from fedcommons.federate.server import results
 from fedcommons.federate.server.open_question import OWES
+from fedcommons.federate.server.round_notes import SITES
 from fedcommons.figures import style
 from fedcommons.figures.at_sites import at_sites
 from fedcommons.figures.markup import Markup, joined, markup, packaged
@@ -20,7 +21,6 @@ from fedcommons.figures.round_chart import chart
 from fedcommons.json_file import read_json
 from fedcommons.parquet import read_parquet
 
-OF_SITES = "sites_"  # how names of means over what sites measured begin
 DAMAGE = (  # what comes of fields that are missing, or are of another kind
     *(OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError),
     pyarrow.ArrowException,
@@ -112,8 +112,8 @@ def _chart(name: str, rounds: list[dict[str, Any]]) -> Markup:
 
 def _words(metric: str) -> str:
     """What a metric is called: `sites_accuracy` is the mean of what sites measured."""
-    of_sites = metric.startswith(OF_SITES)
-    words = metric.removeprefix(OF_SITES).replace("_", " ")
+    of_sites = metric.startswith(SITES)
+    words = metric.removeprefix(SITES).replace("_", " ")
     return f"{words} over all sites" if of_sites else words
 
 

@@ -41,9 +41,10 @@ function digits(value) {
 function meanAndHalf(mean, half) {
   if (!present(half)) return { value: digits(mean), spread: "" };
   if (half === 0 || Math.max(Math.abs(mean), half) < 10) return { value: digits(mean), spread: `± ${digits(half)}` };
-  const places = Math.max(0, Math.min(4, 1 - Math.floor(Math.log10(half))));
-  const text = (value) => value.toLocaleString("en",
-    { minimumFractionDigits: places, maximumFractionDigits: places }).replace("-", "−");
+  const places = Math.min(4, 1 - Math.floor(Math.log10(half)));
+  const shown = Math.max(0, places);
+  const text = (value) => (Math.round(value * 10 ** places) / 10 ** places).toLocaleString("en",
+    { minimumFractionDigits: shown, maximumFractionDigits: shown }).replace("-", "−");
   return { value: text(mean), spread: `± ${text(half)}` };
 }
 

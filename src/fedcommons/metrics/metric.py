@@ -92,9 +92,9 @@ class Metric:
         """
         if half is None or not math.isfinite(half):
             return self.shown(value)
-        places = min(3, max(0, 1 - math.floor(math.log10(half)))) if half > 0 else 3
-        minus = "\N{MINUS SIGN}"
-        return f"{value:,.{places}f} ± {half:,.{places}f}".replace("-", minus)
+        places = min(3, 1 - math.floor(math.log10(half))) if half > 0 else 3
+        both = (f"{round(number, places):,.{max(0, places)}f}" for number in (value, half))
+        return " ± ".join(both).replace("-", "\N{MINUS SIGN}")
 
     def values(self, predictions: Array, truth: Array) -> FloatArray:
         """Of models' predictions (B, n, ...): (B,); NaN where undefined or not finite."""

@@ -86,7 +86,7 @@ def listed(words: Sequence[str]) -> str:
     *first, last = words
     if not first:
         return last
-    if any("," in word for word in words) and len(words) > 2:
+    if any("," in word for word in words):
         return "; ".join([*first, f"and {last}"])
     return f"{', '.join(first)} and {last}"
 
