@@ -42,6 +42,8 @@ RUN = {  # (page, language): the test that runs such blocks
     ("docs/maintenance.md", "sh"): DEPLOYED,
     ("docs/extend.md", "python"): "test_extend.py",
     ("docs/studies.md", "python"): "test_extend.py",
+    ("docs/studies/clock.md", "python"): "test_extend.py",
+    ("docs/studies/data.md", "python"): "test_extend.py",
 }
 TORCH = "federate/transport/test_torch_models.py"
 SEEN = {  # (page, first line): why it is no code
