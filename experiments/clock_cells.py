@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -196,13 +196,17 @@ class Took:
 
 def collect(results: Path) -> None:
     """Write docs/data/clock.csv of the cells that are finished."""
-    if not (found := list(_finished(results))):
+    write(DATA, _finished(results))
+
+
+def write(path: Path, found: Iterable[tuple[Sequence[str | float], Took]]) -> None:
+    """What lines took, each with the first five `COLUMNS`; nothing if there is none."""
+    if not (lines := list(found)):
         return
-    with DATA.open("w", newline="", encoding="utf-8") as file:
+    with path.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(COLUMNS)
-        for cell, took in found:
-            own = [getattr(cell, name) for name in COLUMNS[:5]]
+        for own, took in lines:
             seconds = " ".join(f"{value:.1f}" for value in took.took)
             simple, edge = int(took.simple), int(took.edge)
             table.writerow(
@@ -210,24 +214,30 @@ def collect(results: Path) -> None:
             )
 
 
-def _finished(results: Path) -> Iterator[tuple[Cell, Took]]:
+def _finished(results: Path) -> Iterator[tuple[Sequence[str | float], Took]]:
     for cell in CELLS:
+        own = [getattr(cell, name) for name in COLUMNS[:5]]
         for one in (cell.waits, cell, cell.untuned):
-            path = results / one.folder
-            if not (path / "times.parquet").exists():
-                continue
-            folder, tuning = Folder(path), Folder(path.with_name(f"{path.name}-tuning"))
-            study = folder.study()
-            tried = tuning.study().curves if tuning.path.exists() else ()
-            assert study.clock is not None
-            digest = folder.record()["digest"]
-            every = np.stack([folder.read_run(k, digest).reached for k in range(study.runs)])
-            for curve, seconds in zip(study.curves, every.T, strict=True):
-                yield cell, Took(
-                    cell.name, cell.target, study.clock.seconds, words(curve),
-                    times.is_simple(curve), curve.learning_rate, _at_the_edge(curve, tried),
-                    seconds,
-                )  # fmt: skip
+            for took in lines_of(results / one.folder):
+                yield own, took
+
+
+def lines_of(path: Path) -> Iterator[Took]:
+    """What every line of a study took; nothing if it is not finished."""
+    if not (path / "times.parquet").exists():
+        return
+    folder, tuning = Folder(path), Folder(path.with_name(f"{path.name}-tuning"))
+    study = folder.study()
+    tried = tuning.study().curves if tuning.path.exists() else ()
+    assert study.clock is not None
+    assert study.clock.target is not None
+    digest = folder.record()["digest"]
+    every = np.stack([folder.read_run(k, digest).reached for k in range(study.runs)])
+    for curve, seconds in zip(study.curves, every.T, strict=True):
+        yield Took(
+            path.name, study.clock.target, study.clock.seconds, words(curve),
+            times.is_simple(curve), curve.learning_rate, _at_the_edge(curve, tried), seconds,
+        )  # fmt: skip
 
 
 def words(curve: Curve) -> str:
@@ -258,8 +268,8 @@ def _at_the_edge(curve: Curve, tried: tuple[Curve, ...]) -> bool:
 
 
 @cache
-def took() -> tuple[Took, ...]:
-    with DATA.open(newline="", encoding="utf-8") as file:
+def took(path: Path = DATA) -> tuple[Took, ...]:
+    with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     return tuple(
         Took(
@@ -307,12 +317,15 @@ def rows(model: str) -> Iterator[list[str]]:
             continue
         best = best_simple(lines)
         for one in lines:
-            rate = f"{one.learning_rate:g}{'*' if one.edge else ''}"
-            there = int(np.isfinite(one.took).sum())
-            yield [
-                *(cell.data, cell.partition, cell.delays, f"{cell.target:g}", one.line, rate),
-                *(_seconds(one), f"{there} of {len(one.took)}", _faster(best, one)),
-            ]
+            about = (cell.data, cell.partition, cell.delays, f"{cell.target:g}")
+            yield [*about, *beside(one, best)]
+
+
+def beside(one: Took, *others: Took) -> list[str]:
+    """A line, its rate, its seconds, how many runs got there, times as fast as each other line."""
+    rate = f"{one.learning_rate:g}{'*' if one.edge else ''}"
+    there = f"{int(np.isfinite(one.took).sum())} of {len(one.took)}"
+    return [one.line, rate, _seconds(one), there, *(_faster(other, one) for other in others)]
 
 
 UNTUNED = (

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from experiments import clock_cells
+from experiments import clock_cells, coded_padded_fl
 
 from fedcommons.checks import FloatArray
 from fedcommons.claims import verdicts
@@ -445,6 +445,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "losses": lambda: losses(OURS, METHODS),
     **{f"clock-{model}": partial(seconds, model) for model in MODELS},
     "clock-untuned": lambda: table(clock_cells.UNTUNED, clock_cells.untuned_rows()),
+    "coded-padded-fl": lambda: table(coded_padded_fl.HEADER, coded_padded_fl.rows()),
     "losses-5": lambda: losses(OURS_5, [name for name in METHODS if "5 steps" in name]),
 }
 
@@ -503,6 +504,7 @@ def main() -> None:
     if options.results:
         collect(options.results)
         clock_cells.collect(options.results)
+        coded_padded_fl.collect(options.results)
         draw(options.results)
     DOCUMENT.write_text(with_tables(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")
 

@@ -10,7 +10,10 @@ import pyarrow.parquet
 from tests.test_readme import ROOT, blocks
 
 EXTEND = (ROOT / "docs" / "extend.md").read_text()
-STUDIES = (ROOT / "docs" / "studies.md").read_text()
+STUDIES = "".join(
+    page.read_text()
+    for page in (ROOT / "docs" / "studies.md", *sorted((ROOT / "docs" / "studies").glob("*.md")))
+)
 FEDCOMMONS = str(Path(sys.executable).with_name("fedcommons"))
 
 

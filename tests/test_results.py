@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from experiments import clock_cells, results
+from experiments import clock_cells, coded_padded_fl, results
 
 from fedcommons.simulate import studies, tuning
 
@@ -87,3 +87,31 @@ def test_runs_that_never_got_there_leave_a_bound():
 def test_cells_are_studies(cell):
     for one in (cell, cell.waits, cell.untuned):
         assert len(one.study("mnist").figures) == 1
+
+
+def test_tasks_of_coded_padded_fl_are_studies(tmp_path):
+    path, y = tmp_path / "few.npz", np.repeat(np.arange(10), 3)
+    np.savez(path, x_train=np.zeros((30, 2)), y_train=y, x_test=np.zeros((30, 2)), y_test=y)
+    for task in coded_padded_fl.TASKS:
+        for one in (task, task.waits):
+            assert len(one.study(path).figures) == 1
+
+
+def test_random_features_stand_for_their_kernel():
+    images = np.random.default_rng(0).integers(0, 32, (6, 28, 28), np.uint8)
+    images[3:] *= 5  # dark ones are near their negatives, bright ones far from each other
+    found = coded_padded_fl.features(images) / coded_padded_fl.SCALE
+    pixels = images.reshape(6, -1) / 255
+    distances2 = ((pixels[:, None] - pixels) ** 2).sum(axis=-1)
+    kernel = np.exp(-distances2 / (2 * coded_padded_fl.WIDTH**2))
+    # a mean of F products 2 cos cos, each of variance at most 1; k = 5 standard errors
+    assert np.allclose(found @ found.T, kernel, atol=5 / np.sqrt(coded_padded_fl.FEATURES))
+
+
+def test_residuals_are_the_slope_of_least_squares():
+    rng = np.random.default_rng(0)
+    loss, y = coded_padded_fl.LeastSquares(10), rng.integers(0, 10, (1, 30))
+    scores, way = rng.normal(size=(2, 1, 30, 10))
+    change = (loss.values(scores + 1e-3 * way, y) - loss.values(scores - 1e-3 * way, y)) / 2e-3
+    slope = (loss.residuals(scores, y, np.ones((1, 30), np.float32)) * way).sum(axis=-1)
+    assert np.allclose(change, slope)

@@ -42,6 +42,8 @@ RUN = {  # (page, language): the test that runs such blocks
     ("docs/maintenance.md", "sh"): DEPLOYED,
     ("docs/extend.md", "python"): "test_extend.py",
     ("docs/studies.md", "python"): "test_extend.py",
+    ("docs/studies/clock.md", "python"): "test_extend.py",
+    ("docs/studies/data.md", "python"): "test_extend.py",
 }
 TORCH = "federate/transport/test_torch_models.py"
 SEEN = {  # (page, first line): why it is no code
@@ -100,7 +102,7 @@ def run_by(block: Block) -> str:
         return "docs/test_site.py"  # the build executes notebooks
     if block.page in PAGES:
         return "docs/test_pages.py" if BLOCK.fullmatch(fenced(block)) else ""
-    if block.place.startswith("docs/federat") and "class Adapted" in block.code:
+    if block.place == "docs/federation/app.md" and "class Adapted" in block.code:
         return TORCH
     return RUN.get((block.place, block.language), "")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -139,7 +140,16 @@ def _passphrase(file: Path | None, *, ask: bool, confirm: bool) -> str | None:
             raise ArgumentError(f"passphrase-file {file} cannot be read: {error}") from None
     if not ask:
         return None
-    return str(typer.prompt("Passphrase", hide_input=True, confirmation_prompt=confirm, err=True))
+    if not sys.stdin.isatty():
+        raise ArgumentError(
+            "a passphrase is asked for at a terminal, and here is none: give --passphrase-file FILE"
+        )
+    try:
+        return str(
+            typer.prompt("Passphrase", hide_input=True, confirmation_prompt=confirm, err=True)
+        )
+    except typer.Abort:  # Ctrl-C, or the end of the input
+        raise KeyboardInterrupt from None
 
 
 def _listed(manifest: Manifest) -> dict[str, Any]:

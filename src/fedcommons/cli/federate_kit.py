@@ -95,9 +95,10 @@ def start(folder: SitePlace) -> None:
     from fedcommons.federate.deploy.site_folder import SiteFolder
 
     place = SiteFolder.read(folder)
-    for path in (place.ca, place.node_key):
-        if not path.exists():
-            raise ArgumentError(f"{path} is missing: fedcommons federate join {place.folder}")
+    if not place.ca.exists():
+        raise ArgumentError(f"{place.ca} is missing: take it from the kit again")
+    if not place.node_key.exists():
+        raise ArgumentError(f"{place.node_key} is missing: fedcommons federate join {place.folder}")
     command = place.command()
     os.execve(command[0], command, place.environment())  # noqa: S606 (our own program)
 

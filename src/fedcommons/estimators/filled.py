@@ -37,5 +37,5 @@ the sum of client i's shares. It is `latest` as soon as everybody was heard once
 
 Until then `latest` counts those who were not as 0: its first steps are too short, by half in the
 first round at p = 1/2. Where all answers per unit of share are alike, this one has no bias, and is
-the average of those that answered in the first round (docs/federation.md). Its second moment
-depends on who was heard before."""
+the average of those that answered in the first round (docs/federation/unbiased.md). Its second
+moment depends on who was heard before."""

@@ -30,4 +30,4 @@ MIFA begins with an answer of everybody: `warm`.
 Its error is sum_{i missing} (h_i - f_i), which vanishes as training settles, whatever p is and
 however absences hang together. `memory` scales what is new by 1/(1-p_i) and has no bias given the
 past; where answers are noisy or far from the last ones (mini-batches, several local steps) that
-factor costs more than the bias (docs/federation.md)."""
+factor costs more than the bias (docs/federation/unbiased.md)."""

@@ -250,6 +250,9 @@ def test_the_commands_say_what_a_backup_holds_and_what_a_restored_store_means(sa
     assert "warning" not in done.stderr
     done = run("federate", "restore", tmp_path / "two", "--check", "--passphrase-file", word)
     assert "is whole: the store of a site" in done.stdout
+    for asks in (("backup", store, tmp_path / "three", "--encrypt"), ("restore", tmp_path / "two")):
+        done = run("federate", *asks, *(["--check"] if "restore" in asks else []))
+        assert (done.returncode, "give --passphrase-file FILE" in done.stderr) == (2, True)
     done = run("federate", "restore", tmp_path / "one", tmp_path / "again")
     assert done.returncode == 0
     for said in ("StoreIsOlder", "--as-offered", "federate approve", "no other copy"):

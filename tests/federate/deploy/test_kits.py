@@ -83,6 +83,13 @@ def test_keys_are_made_at_the_site_once(server):
     assert json.loads(run("federate", "join", folder, "--json").stdout) == first
     assert place.node_key.read_bytes() == key
     assert first["ca_sha256"] in (folder / "README.md").read_text()
+    public = place.public_key.read_bytes()
+    place.public_key.unlink()
+    assert run("federate", "join", folder).returncode == 0
+    assert place.public_key.read_bytes() == public
+    place.node_key.unlink()
+    assert "put the key back, or remove node.pub" in run("federate", "join", folder).stderr
+    assert "folder must be a site's, with site.toml" in run("federate", "join", server).stderr
     assert stat.S_IMODE(place.store_folder.stat().st_mode) == 0o700
     with contextlib.closing(Store(place.store_folder)) as store:
         assert store.identity.name == first["identity"]
@@ -153,7 +160,17 @@ def test_what_a_supernode_would_stumble_over_is_said_before(server):
         (folder / "node.key").chmod(0o600)
         (folder / "requirements.txt").write_text("fedcommons==0.0.1\nnot-there==1\n")
         assert "must be ==0.0.1; not-there is missing" in wrong()["versions"]
+        (folder / "requirements.txt").write_text("numpy=2\n--no-index\ngit+https://h/x\n\n# n\n")
+        assert "'numpy=2' is no requirement: pip" in wrong()["versions"]
+        (folder / "requirements.txt").write_bytes(b"\xff")
+        assert "requirements.txt cannot be read" in wrong()["versions"]
         (folder / "requirements.txt").unlink()
+        for name, what in (("ca.pem", "link"), ("node.key", "keys")):
+            content = (folder / name).read_bytes()
+            (folder / name).write_text("nonsense")
+            assert f"{name}" in wrong()[what]
+            assert "is damaged" in wrong()[what]
+            (folder / name).write_bytes(content)
         (folder / "site.toml").write_text(
             (folder / "site.toml").read_text() + '\nheld-out = "none.csv"\n'
         )
@@ -176,6 +193,7 @@ def test_what_a_supernode_would_stumble_over_is_said_before(server):
     ("text", "said"),
     [
         ('site = "a"\n', "server is missing"),
+        ('site = 3\nserver = "h:1"\n', "site must be text in quotes, got 3"),
         ('site = "a b"\nserver = "h:1"\n', "site must be letters"),
         ('site = "a"\nserver = "h"\n', "server must be an address and a port"),
         ('site = "a"\nserver = "h:1; rm"\n', "server must be an address and a port"),
@@ -200,6 +218,7 @@ def test_mistakes_of_the_operator_are_named(server, tmp_path):
         ([], "h:1", "each site once"),
         (["../a"], "h:1", "site must be letters"),
         (["a"], "h", "server must be an address"),
+        (["a"], "h:1", r"server must be a name that .*server\.pem is for, .* got 'h'"),
     ):
         with pytest.raises(ArgumentError, match=said):
             write_kits(tmp_path / "k", sites, server / "tls", server=address)
@@ -208,4 +227,4 @@ def test_mistakes_of_the_operator_are_named(server, tmp_path):
     assert not (tmp_path / "k").exists()
     (tmp_path / "tls" / "ca.pem").write_text("nonsense")
     with pytest.raises(FederationError, match=r"ca\.pem cannot be read"):
-        write_kits(tmp_path / "k", ["a"], tmp_path / "tls", server="h:1")
+        write_kits(tmp_path / "k", ["a"], tmp_path / "tls", server="localhost:1")

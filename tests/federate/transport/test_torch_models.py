@@ -94,8 +94,8 @@ def test_running_statistics_stay_at_their_site(tiny, frozen):
 
 
 def documented() -> tuple[Any, Any, Any]:
-    """The adapter of docs/federation.md, and what it takes to send it."""
-    text = (Path(__file__).parents[3] / "docs" / "federation.md").read_text()
+    """The adapter of docs/federation/app.md, and what it takes to send it."""
+    text = (Path(__file__).parents[3] / "docs" / "federation" / "app.md").read_text()
     [block] = [b for b in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "Adapted" in b]
     found: dict[str, Any] = {"nn": nn, "torch": torch, "ArrayRecord": ArrayRecord}
     exec(block, found)  # noqa: S102, our own

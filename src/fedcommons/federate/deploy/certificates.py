@@ -97,6 +97,17 @@ def expiries(folder: Path) -> dict[Path, datetime.datetime]:
     return {path: _read_certificate(path).not_valid_after_utc for path in files}
 
 
+def is_for(path: Path, host: str) -> bool:
+    """Whether a certificate is for this address or name, as those who connect compare it."""
+    extensions = _read_certificate(path).extensions
+    names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    try:
+        return ipaddress.ip_address(host) in names.get_values_for_type(x509.IPAddress)
+    except ValueError:
+        known = {name.lower() for name in names.get_values_for_type(x509.DNSName)}
+        return not known.isdisjoint((host.lower(), f"*.{host.lower().partition('.')[2]}"))
+
+
 def days_left(certificate: x509.Certificate) -> int:
     left = certificate.not_valid_after_utc - datetime.datetime.now(datetime.UTC)
     return math.floor(left / datetime.timedelta(days=1))
@@ -201,6 +212,20 @@ def write_node_key(path: Path) -> Path:
         public.write_bytes(encoded)
     except OSError as error:
         raise FederationError(f"{path} cannot be written: {error}") from None
+    return public
+
+
+def write_public_half(path: Path) -> Path:
+    """Write the public half of a SuperNode's key beside it once more."""
+    public = path.with_suffix(".pub")
+    try:
+        key = serialization.load_ssh_private_key(path.read_bytes(), None).public_key()
+        form = serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+        public.write_bytes(key.public_bytes(*form))
+    except OSError as error:
+        raise FederationError(f"{public} cannot be written: {error}") from None
+    except ValueError as error:
+        raise FederationError(f"{path} is damaged: {error}") from None
     return public
 
 

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import hashes
 
 from fedcommons.errors import ArgumentError, FederationError
 from fedcommons.federate.deploy import requirements
-from fedcommons.federate.deploy.certificates import Tls
+from fedcommons.federate.deploy.certificates import Tls, is_for
 from fedcommons.federate.deploy.site_folder import FILE, SiteFolder
 from fedcommons.federate.protocol import durable
 from fedcommons.federate.site.policy import Policy
@@ -126,6 +126,12 @@ def write_kits(
         certificate = ca.read_bytes()
     except OSError as error:
         raise ArgumentError(f"tls must be a folder that `federate tls` wrote: {error}") from None
+    host = server.rpartition(":")[0].strip("[]")
+    if not is_for(Tls(tls).certificate, host):
+        raise ArgumentError(
+            f"server must be a name that {Tls(tls).certificate} is for, or no site can connect, "
+            f"got {host!r}: fedcommons federate tls {tls} --host {host}"
+        )
     shared = {"ca.pem": certificate, requirements.FILE: requirements.pinned(more).encode()}
     if app is not None:
         shared |= {f"app/{name}": content for name, content in files_in(app).items()}

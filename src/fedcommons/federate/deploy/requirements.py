@@ -50,9 +50,13 @@ def differences(text: str) -> list[str]:
     """What is not installed here as a requirements file says."""
     found = []
     for line in text.splitlines():
+        said = line.partition("#")[0].partition(" --")[0].rstrip("\\ ").strip()
+        if not said or said.startswith("-") or "://" in said:  # options of pip, and addresses
+            continue
         try:
-            wanted = Requirement(line.partition("#")[0].strip())
+            wanted = Requirement(said)
         except InvalidRequirement:
+            found.append(f"{said!r} is no requirement")
             continue
         try:
             here = metadata.version(wanted.name)

@@ -67,7 +67,10 @@ def _versions(place: SiteFolder) -> str:
     path = place.folder / requirements.FILE
     if not path.exists():
         return ""
-    other = requirements.differences(path.read_text(encoding="utf-8"))
+    try:
+        other = requirements.differences(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise FederationError(f"{path} cannot be read: {error}") from None
     if other:
         raise FederationError(f"not as at the server: {'; '.join(other)}: pip install -r {path}")
     return f"all packages of {requirements.FILE} are installed in the server's versions"
@@ -79,8 +82,13 @@ def _keys(place: SiteFolder) -> str:
             raise FederationError(f"{path} is missing: fedcommons federate join {place.folder}")
     if stat.S_IMODE(place.node_key.stat().st_mode) & 0o077:
         raise FederationError(f"others may read {place.node_key}: chmod 600 {place.node_key}")
-    private = serialization.load_ssh_private_key(place.node_key.read_bytes(), None)
-    public = serialization.load_ssh_public_key(place.public_key.read_bytes())
+    try:
+        private = serialization.load_ssh_private_key(place.node_key.read_bytes(), None)
+        public = serialization.load_ssh_public_key(place.public_key.read_bytes())
+    except (OSError, ValueError) as error:
+        raise FederationError(
+            f"{place.node_key} or {place.public_key.name} is damaged: {error}"
+        ) from None
     form = serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
     if private.public_key().public_bytes(*form) != public.public_bytes(*form):
         raise FederationError(f"{place.public_key} is not the public half of {place.node_key}")
@@ -156,11 +164,15 @@ def _link(place: SiteFolder) -> str:
     host, _, port = place.server.rpartition(":")
     if not place.ca.exists():
         raise FederationError(f"{place.ca} is missing")
+    try:
+        context = ssl.create_default_context(cafile=str(place.ca))
+    except OSError as error:
+        raise FederationError(f"{place.ca} is damaged: {error}") from None
     link = http.client.HTTPSConnection(
         host.strip("[]"),
         int(port),
         timeout=SECONDS,
-        context=ssl.create_default_context(cafile=str(place.ca)),
+        context=context,
     )
     try:
         link.connect()

@@ -17,7 +17,7 @@ from typing import Any
 from fedcommons import checks
 from fedcommons.errors import ArgumentError, FederationError
 from fedcommons.federate.deploy import programs
-from fedcommons.federate.deploy.certificates import DNS_NAME, write_node_key
+from fedcommons.federate.deploy.certificates import DNS_NAME, write_node_key, write_public_half
 from fedcommons.federate.protocol.records import NAME
 from fedcommons.federate.site.store import Store
 
@@ -67,13 +67,17 @@ class SiteFolder:
     @classmethod
     def read(cls, folder: Path) -> SiteFolder:
         path = folder.absolute() / FILE
+        if not path.is_file():
+            raise ArgumentError(f"folder must be a site's, with {FILE}, got {folder}")
         try:
             content = tomllib.loads(path.read_text(encoding="utf-8"))
             if unknown := sorted(set(content) - set(KEYS)):
                 raise ArgumentError(f"{unknown[0]!r} must be one of {', '.join(KEYS)}")
-            missing = [key for key in ("site", "server") if not isinstance(content.get(key), str)]
-            if missing:
-                raise ArgumentError(f"{missing[0]} is missing")
+            for key in ("site", "server"):
+                if key not in content:
+                    raise ArgumentError(f"{key} is missing")
+                if not isinstance(content[key], str):
+                    raise ArgumentError(f"{key} must be text in quotes, got {content[key]!r}")
             more = content.pop("node-config", {})
             if not isinstance(more, dict):
                 raise ArgumentError("node-config must be a table")
@@ -142,7 +146,15 @@ def join(place: SiteFolder) -> str:
     """Make the site's keys, unless it has them: its identity, in hexadecimal."""
     try:
         place.folder.chmod(0o700)
-        if not place.node_key.exists():
+        if place.node_key.exists():
+            if not place.public_key.exists():
+                write_public_half(place.node_key)
+        elif place.public_key.exists():
+            raise FederationError(
+                f"{place.public_key} is there, but not {place.node_key}: put the key back, or "
+                f"remove {place.public_key.name}, and have the operator register the new one"
+            )
+        else:
             write_node_key(place.node_key)
         place.store_folder.mkdir(exist_ok=True, mode=0o700)
         place.store_folder.chmod(0o700)
@@ -160,6 +172,6 @@ def check_address(name: str, text: str) -> None:
     )
     if not is_host or not (port.isascii() and port.isdigit() and 0 < int(port) < 2**16):
         raise ArgumentError(
-            f"{name} must be an address and a port up to 65535, as in 0.0.0.0:9092 or [::]:9092, "
-            f"got {text!r}"
+            f"{name} must be an address and a port up to 65535, as in fed.org:9092, 0.0.0.0:9092 "
+            f"or [::]:9092, got {text!r}"
         )
