@@ -259,3 +259,20 @@ def test_labels_do_not_overlap():
     assert len(boxes) == 7
     for one, other in pairwise(boxes):
         assert not one.overlaps(other)
+
+
+@pytest.mark.parametrize("kind", ["curves", "grid"])
+def test_no_axis_of_a_proportion_goes_past_1_whatever_the_bands_do(kind):
+    """Of two runs bands are 6 times as wide as of many."""
+
+    def wide(table):
+        place = table.column_names.index("accuracy_sem")
+        return table.set_column(place, "accuracy_sem", pyarrow.array([0.3] * len(table)))
+
+    picture, _ = drawn(kind, [("a", shared(0.1, 3)), ("b", shared(0.2, 3))], runs=2, change=wide)
+    name = "test accuracy" if kind == "curves" else "accuracy after"
+    found = [one for one in picture.axes if name in one.get_ylabel() + one.get_title()]
+    assert found
+    for axes in found if kind == "curves" else [one for one in found if "cost" in one.get_xlabel()]:
+        low, high = axes.get_ylim()
+        assert -0.02 <= low < high <= 1.02

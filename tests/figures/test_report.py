@@ -11,9 +11,10 @@ import pytest
 from fedcommons.errors import ResultsError
 from fedcommons.figures.headline import headline
 from fedcommons.figures.report import write_report
-from fedcommons.simulate import runner, studies, tables
+from fedcommons.simulate import findings, runner, studies, tables
 from fedcommons.simulate.folder import Folder
-from fedcommons.simulate.summary import Rank, Setting, Summary
+from fedcommons.simulate.ranking import Rank, Setting
+from fedcommons.simulate.summary import Summary
 
 STUDY = {
     "name": "small",
@@ -174,15 +175,18 @@ def test_the_sentence_of_a_page_names_all_lines_that_are_best_everywhere():
         return Setting("one", p, tuple(ranks), ())
 
     study = studies.parse(STUDY)
-    both = Summary("accuracy", (setting(0.3, a=True, b=True), setting(0.6, b=True, a=True)), ("x",))
+    settings = (setting(0.3, a=True, b=True), setting(0.6, b=True, a=True))
+    both = Summary("accuracy", settings, tuple(findings.sentences(settings)))
     assert headline(study, None, both)[0] == (
-        "a and b are best in all 2 settings, and cannot be told from each other."
+        "Each of a and b is the best line, or cannot be told from it, in both settings."
     )
-    one = Summary("accuracy", (setting(0.3, a=True, b=True), setting(0.6, b=True, a=False)), ("x",))
-    assert headline(study, None, one)[0] == "x"
+    one = Summary("accuracy", settings[:1], ())
+    assert headline(study, None, one)[0] == (
+        "a is best, with test accuracy 0.50 ± 0.10, but b cannot be told from it."
+    )
     alone = Summary("accuracy", (setting(0.3, a=True, b=False),), ("x",))
     assert headline(study, None, alone)[0] == (
-        "a is best, with test accuracy 0.500 ± 0.100: 0.000 ± 0.100 better than b, the next."
+        "a is best, with test accuracy 0.50 ± 0.10: 0.00 ± 0.10 better than b, the next."
     )
 
 

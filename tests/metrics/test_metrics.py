@@ -94,3 +94,19 @@ def test_metrics_go_with_their_tasks():
         metrics.chosen(("roc",), "classes")
     with pytest.raises(ArgumentError, match="named once each"):
         metrics.chosen(("auc", "auc"), "classes")
+
+
+@pytest.mark.parametrize(
+    ("value", "half", "shown"),
+    [
+        (0.77812, 0.01234, "0.778 ± 0.012"),
+        (102.3, 41.474, "102 ± 41"),
+        (-0.5, 0.1849, "−0.50 ± 0.18"),
+        (10234.0, 4147.0, "10,200 ± 4,100"),
+        (5.0, 0.0, "5.000 ± 0.000"),
+        (0.9, None, "0.900"),
+        (0.9, np.nan, "0.900"),
+    ],
+)
+def test_a_value_and_its_interval_end_at_the_same_place(value, half, shown):
+    assert METRICS["mse"].with_half(value, half) == shown

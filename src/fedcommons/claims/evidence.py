@@ -146,7 +146,7 @@ def equality(
     verdict = verdicts.equality(components, tolerance)
     worst = max(components, key=lambda c: abs(c.difference))
     evidence = (
-        f"{len(components)} components; the largest, {worst.name}: {worst.difference:+.2g} ± "
+        f"{_said(components)}; the largest, {worst.name}: {worst.difference:+.2g} ± "
         f"{worst.half:.2g} (z = {worst.z:.1f}); up to {tolerance:g} counts as equal"
     )
     return Claim(id_, claim, where, statistic, verdict, evidence, tuple(components))
@@ -177,9 +177,13 @@ def every_round(
     return check
 
 
+def _said(components: Sequence[Component]) -> str:
+    return f"{len(components)} component{'' if len(components) == 1 else 's'}"
+
+
 def _weakest(components: Sequence[Component]) -> str:
     worst = min(components, key=lambda c: c.z)
     return (
-        f"{len(components)} components; the weakest, {worst.name}: "
+        f"{_said(components)}; the weakest, {worst.name}: "
         f"{worst.difference:+.4g} ± {worst.half:.2g} (z = {worst.z:.1f})"
     )

@@ -6,6 +6,8 @@ import contextlib
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -130,10 +132,15 @@ def print_verdicts(reported: Mapping[str, Any], *, last: str = EVERY_CLAIM) -> N
 def print_lines(lines: Sequence[Mapping[str, Any]], main: Metric) -> None:
     """What every line reached in the last round, figure by figure; by the clock if there is one."""
     words = main.words.removeprefix("test ")
+    end = f"{lines[0]['clock']:g} s" if "clock" in lines[0] else "the last round"
+    screen.say(f"{words[0].upper()}{words[1:]} after {end}:")
+    for figure, its in groupby(lines, key=itemgetter("figure")):
+        _print_figure(figure, sorted(its, key=itemgetter("p")), main)
+
+
+def _print_figure(figure: str, lines: Sequence[Mapping[str, Any]], main: Metric) -> None:
     clocked, timed = "clock" in lines[0], "target" in lines[0]
-    end = f"{lines[0]['clock']:g} s" if clocked else "the last round"
-    table = Table(title=f"{words[0].upper()}{words[1:]} after {end}", title_justify="left")
-    table.add_column("figure", overflow="fold")
+    table = Table(title=screen.words(figure), title_justify="left")
     if not clocked:
         table.add_column("p", justify="right")
     table.add_column("line", overflow="fold")
@@ -143,14 +150,13 @@ def print_lines(lines: Sequence[Mapping[str, Any]], main: Metric) -> None:
     for line in lines:
         reached = line[main.name]
         lost = "diverged" if line["diverged"] == line["runs"] else "undefined"
-        value = lost if reached is None else main.shown(reached)
+        half = None
         if line["sem"] is not None:
-            half = half_width(line["sem"], line["runs"] - line["diverged"])
-            value += f" ± {main.shown(float(half))}"
-        figure, label = screen.words(line["figure"]), screen.words(line["label"])
+            half = float(half_width(line["sem"], line["runs"] - line["diverged"]))
+        value = lost if reached is None else main.with_half(reached, half)
         p = [] if clocked else [f"{line['p']:g}"]
         time = [_seconds(line)] if timed else []
-        table.add_row(figure, *p, label, value, *time)
+        table.add_row(*p, screen.words(line["label"]), value, *time)
     Console().print(table)
 
 

@@ -63,22 +63,27 @@ def _picture(seen: SoFar, figure: Figure) -> Group:
     main = seen.study.measured[0]
     mean, half = seen.means()
     place = {curve: k for k, curve in enumerate(seen.study.curves)}
-    lines = list(zip(captions.labels(figure), figure.lines, strict=True))
+    lines = sorted(
+        zip(captions.labels(figure), figure.lines, strict=True),
+        key=lambda pair: pair[1].curve.straggler_prob,
+    )
     drawn = mean[[place[line.curve] for _, line in lines]]
     table = Table(title=screen.words(figure.title), title_justify="left")
     table.add_column("p", justify="right")
     table.add_column("line", overflow="fold")
-    table.add_column("from the first round to the last", no_wrap=True)
+    table.add_column("course", no_wrap=True)
     table.add_column(main.title.removeprefix("test "), justify="right", no_wrap=True)
     for (label, line), values in zip(lines, drawn, strict=True):
         spread = half[place[line.curve]]
         last = int(np.flatnonzero(np.isfinite(values))[-1]) if np.isfinite(values).any() else None
-        reached = "diverged" if last is None else main.shown(float(values[last]))
-        if last is not None and np.isfinite(spread[last]):
-            reached += f" ± {main.shown(float(spread[last]))}"
+        reached = "diverged"
+        if last is not None:
+            reached = main.with_half(float(values[last]), float(spread[last]))
         p = f"{line.curve.straggler_prob:g}"
         table.add_row(p, screen.words(label), curve_of(values, drawn), reached)
-    return Group(head, table)
+    others = [f.name for f in seen.study.figures if f.kind in OF_METRICS and f is not figure]
+    note = f"Other figures: --figure {', '.join(others)}" if others else ""
+    return Group(head, table, *([screen.words(note)] if note else []))
 
 
 def curve_of(values: FloatArray, everything: FloatArray) -> str:

@@ -25,7 +25,7 @@ const percent = (value) => {
   return `${text.replace("-", "−")} %`;
 };
 const count = (value) => Math.round(value).toLocaleString("en");
-const signed = (value) => (value >= 0 ? `+${percent(value)}` : percent(value));
+const signed = (value) => (value > 0 ? `+${percent(value)}` : percent(value));
 
 const MEASURES = [
   { name: "hours", title: "Time to the target", text: (o) => duration(3600 * o.hours), unit: "hours", timed: true },
@@ -101,9 +101,10 @@ document.getElementById("sliders").append(sharePart.node, copies.node,
 
 const body = document.querySelector("#sites tbody");
 const rowOf = D.names.map((name, i) => {
+  const may = D.most[i].some((c) => c > 0);
   const part = slider(name, { min: 0, max: 1, step: 0.01, value: D.start.part,
-    text: percent, change: (v) => { state.parts[i] = v; } });
-  part.input.disabled = !D.most[i].some((c) => c > 0);
+    text: may ? percent : () => "may share nothing", change: (v) => { state.parts[i] = v; } });
+  part.input.disabled = !may;
   const cell = (heading) => html("td", { "data-head": heading });
   const cells = Object.fromEntries(D.siteHeads.map(([key, heading]) => [key, cell(heading)]));
   body.append(html("tr", {}, html("th", { scope: "row" }, name),
@@ -118,13 +119,19 @@ function ifItKept(i, now) {
   return D.timing ? found.hours / now.hours - 1 : found.noise / now.noise - 1;
 }
 
+function moreOrLess(change) {
+  const size = percent(Math.abs(change));
+  if (Math.abs(change) < 0.0005) return D.timing ? "training would take as long" : "the noise would be the same";
+  if (D.timing) return `training would take ${size} ${change > 0 ? "longer" : "less"}`;
+  return `there would be ${size} ${change > 0 ? "more" : "less"} noise`;
+}
+
 function verdict(i, now) {
   if (!(now.sent[i] > 0)) return ["shares nothing", ""];
   if (now.gain[i] <= 0) return ["would gain more by not sharing: those who hold its records are missing too often", "bad"];
   const change = ifItKept(i, now);
-  const what = D.timing ? "training takes" : "the noise is";
   if (!Number.isFinite(change)) return ["gains", "good"];
-  const beside = `if it alone kept its records, ${what} ${signed(change)}`;
+  const beside = `if it alone kept its records, ${moreOrLess(change)}`;
   return change < -0.005 && D.timing
     ? [`its part gains, the whole would be sooner without: ${beside}`, "open"]
     : [`gains by sharing; ${beside}`, "good"];
@@ -134,11 +141,12 @@ function showSites(now) {
   rowOf.forEach(({ part, cells }, i) => {
     part.set(state.parts[i]);
     const each = now.sent[i] / Math.max(1, N - 1);
+    const about = each < 0.95 ? "less than one" : `about ${each < 10 ? Number(each.toPrecision(2)) : count(each)}`;
     cells.sends.textContent = now.sent[i] > 0
-      ? `${count(now.sent[i])}: about ${each < 10 ? each.toPrecision(2) : count(each)} to each of the other ${N - 1}` : "0";
+      ? `${count(now.sent[i])}: ${about} to each of the other ${N - 1}` : "0";
     cells.receives.textContent = count(now.received[i]);
     cells.longer.textContent = D.timing
-      ? `+${duration(now.extraSeconds[i])} (${signed(now.extraLoad[i])} work)` : signed(now.extraLoad[i]);
+      ? `${now.extraSeconds[i] > 0 ? "+" : ""}${duration(now.extraSeconds[i])} (${signed(now.extraLoad[i])} work)` : signed(now.extraLoad[i]);
     cells.misses.textContent = percent(now.p[i]);
     cells.gains.textContent = percent(now.gain[i]);
     const [words, style] = verdict(i, now);
@@ -157,7 +165,7 @@ const curve = (measure) => (measure === "heterogeneity"
   ? (share) => ({ heterogeneity: evenness(share) }) : course);
 const charts = new Map(ALONG.map(({ name, xLabel, text }) => [name,
   lineChart({ shared: { hidden: hiddenLines(state), redraw: () => showCurves() }, xLabel, cursorText: text,
-    xLog: name === "deadline", integer: name === "copies" })]));
+    labelled: false, xLog: name === "deadline", integer: name === "copies" })]));
 
 /** What a measure is along one of the sliders, the others staying where they are. */
 function along(name, measure) {
@@ -208,14 +216,28 @@ const around = (x, y, width, height) =>
 const overlap = (a, b) =>
   a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
 
-/** A box for a label near a point, clear of all that is taken: the nearest, first above. */
-function freePlace([x, y], width, taken, { left, right, top, bottom }) {
+/** Where a point's leader meets its label. */
+const meeting = ([x, y], box) =>
+  [Math.max(box.left, Math.min(box.right, x)), y < (box.top + box.bottom) / 2 ? box.top : box.bottom];
+
+/** Small boxes along the way from one place to another. */
+function boxesAlong([x, y], [toX, toY]) {
+  const pieces = Math.ceil(Math.hypot(toX - x, toY - y) / 3);
+  return Array.from({ length: Math.max(0, pieces - 1) }, (_, k) =>
+    around(x + (toX - x) * (k + 1) / pieces, y + (toY - y) * (k + 1) / pieces, 3, 3));
+}
+
+/** A box for a label near a point, clear of all that is taken: the nearest, first above. Its leader
+ *  crosses no label and no other leader. */
+function freePlace([x, y], width, taken, labels, { left, right, top, bottom }) {
   for (let far = 16; far < 400; far += 6) {
     for (const turn of [-0.3, -0.15, -0.5, 0, 0.15, -0.7, 0.3, 0.5, 0.7, 1]) {
       const angle = turn * Math.PI;
       const box = around(x + (far + width / 2) * Math.cos(angle), y + far * Math.sin(angle), width, 18);
       const inside = box.left >= left && box.right <= right && box.top >= top && box.bottom <= bottom;
-      if (inside && !taken.some((other) => overlap(box, other))) return box;
+      const leader = boxesAlong([x, y], meeting([x, y], box));
+      if (inside && !taken.some((other) => overlap(box, other))
+        && !labels.some((label) => leader.some((piece) => overlap(piece, label)))) return box;
     }
   }
   return around(x, y, width, 18);
@@ -230,8 +252,9 @@ function drawFront() {
   if (!width) return;
   const wide = width >= 620;
   const labelOf = (o) => `c = ${Number(o.proportion.toPrecision(3))}, d = ${o.copies}`;
+  const valueOf = (o) => (D.timing ? duration(3600 * o.hours) : percent(o.variance));
   const height = wide ? 420 : 300;
-  const [left, top, bottom] = [56, 12, height - 44];
+  const [left, top, bottom] = [56, wide ? 46 : 12, height - 44]; // above the dots is room for labels
   const right = width - 14;
   const x = linearScale(0, greatest(points.map((o) => o.cost)) || 1, Math.max(3, (right - left) / 90));
   const y = linearScale(0, greatest(points.map((o) => o[measure])) || 1, 5);
@@ -246,33 +269,28 @@ function drawFront() {
   for (const o of points) {
     picture.append(svg("circle", { class: o.best ? "dot" : "dot faded", "--c": color(0),
       cx: px(o.cost), cy: py(o[measure]), r: o.recommended ? 7 : 4 },
-    svg("title", {}, `${labelOf(o)}: ${words} ${digits(o[measure])}, cost ${count(o.cost)}`)));
+    svg("title", {}, `${labelOf(o)}: ${words} ${valueOf(o)}, cost ${count(o.cost)}`)));
   }
   const list = html("ol", { class: "front-list" });
   const taken = points.map((o) => around(px(o.cost), py(o[measure]), 8, 8));
   front.slice(1).forEach((o, k) => { // the line between them
-    const from = [px(front[k].cost), py(front[k][measure])];
-    const to = [px(o.cost), py(o[measure])];
-    const pieces = Math.ceil(Math.hypot(to[0] - from[0], to[1] - from[1]) / 5);
-    for (let n = 1; n < pieces; n++) {
-      const at = n / pieces;
-      taken.push(around(from[0] + at * (to[0] - from[0]), from[1] + at * (to[1] - from[1]), 3, 3));
-    }
+    taken.push(...boxesAlong([px(front[k].cost), py(front[k][measure])], [px(o.cost), py(o[measure])]));
   });
+  const labels = []; // and their leaders
   for (const o of front) {
     if (!wide) {
       list.append(html("li", { class: o.recommended ? "chosen" : "" },
-        `${labelOf(o)}: ${digits(o[measure])}, cost ${count(o.cost)}`));
+        `${labelOf(o)}: ${valueOf(o)}, cost ${count(o.cost)}`));
       continue;
     }
     const at = [px(o.cost), py(o[measure])];
-    const box = freePlace(at, textWidth(labelOf(o), 13.5) + 4, taken, { left, right, top, bottom });
-    taken.push(box);
-    const middle = [(box.left + box.right) / 2, (box.top + box.bottom) / 2];
-    const end = [Math.max(box.left, Math.min(box.right, at[0])), at[1] < middle[1] ? box.top : box.bottom];
+    const box = freePlace(at, textWidth(labelOf(o), 13.5) + 4, taken, labels, { left, right, top: 2, bottom });
+    const end = meeting(at, box);
+    labels.push(box, ...boxesAlong(at, end));
+    taken.push(box, ...boxesAlong(at, end));
     picture.append(svg("path", { class: "leader", "--c": color(0), d: path([at, end]) }),
       svg("text", { class: o.recommended ? "front-label chosen" : "front-label",
-        x: middle[0], y: box.bottom - 4, "text-anchor": "middle" }, labelOf(o)));
+        x: (box.left + box.right) / 2, y: box.bottom - 4, "text-anchor": "middle" }, labelOf(o)));
   }
   place.replaceChildren(html("div", { class: "canvas" }, picture), ...(wide ? [] : [list]));
 }

@@ -13,6 +13,7 @@ import pyarrow
 from fedcommons.errors import ResultsError
 from fedcommons.federate.server import results
 from fedcommons.federate.server.open_question import OWES
+from fedcommons.federate.server.round_notes import SITES
 from fedcommons.figures import style
 from fedcommons.figures.at_sites import at_sites
 from fedcommons.figures.markup import Markup, joined, markup, packaged
@@ -77,7 +78,9 @@ def render(
     """The page of one training: run.json and the tables."""
     names = [name for name in rounds[-1] if name not in results.OF_A_ROUND]
     metrics = [name for name in names if any(_is_number(row.get(name)) for row in rounds)]
-    last = [f"{name} {rounds[-1][name]:.4f}" for name in names if _is_number(rounds[-1][name])]
+    last = [
+        f"{_words(name)} {rounds[-1][name]:.4f}" for name in names if _is_number(rounds[-1][name])
+    ]
     n_answers = sum(answer["answered"] for answer in answers)
     return markup(
         packaged("federation_template.html"),
@@ -104,7 +107,14 @@ def _is_number(value: object) -> bool:
 
 def _chart(name: str, rounds: list[dict[str, Any]]) -> Markup:
     points = [(row["round"], float(row[name])) for row in rounds if _is_number(row.get(name))]
-    return chart(f"{name} after each round", points)
+    return chart(f"{_words(name)} after each round", points)
+
+
+def _words(metric: str) -> str:
+    """What a metric is called: `sites_accuracy` is the mean of what sites measured."""
+    of_sites = metric.startswith(SITES)
+    words = metric.removeprefix(SITES).replace("_", " ")
+    return f"{words} over all sites" if of_sites else words
 
 
 def _attendance(answers: list[dict[str, Any]]) -> Markup:
@@ -208,6 +218,12 @@ def _settings(record: dict[str, Any]) -> Markup:
     facts = {**record["settings"], "epoch": record["epoch"], "commit": record["serial"]}
     facts |= {f"version of {name}": value for name, value in record["versions"].items()}
     return joined(
-        markup("<dt>$name</dt><dd>$value</dd>", name=name.replace("_", " "), value=value)
+        markup("<dt>$name</dt><dd>$value</dd>", name=name.replace("_", " "), value=_said(value))
         for name, value in facts.items()
     )
+
+
+def _said(value: object) -> object:
+    if value is None:
+        return "–"
+    return ("no", "yes")[value] if isinstance(value, bool) else value

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pyarrow
 
 from fedcommons.figures import series
 from fedcommons.figures.captions import OF_METRICS
 from fedcommons.metrics import Metric
 from fedcommons.simulate.definition import Figure, Study
-from fedcommons.simulate.summary import Setting, Summary
+from fedcommons.simulate.findings import listed
+from fedcommons.simulate.ranking import Setting
+from fedcommons.simulate.summary import Summary
 
 SOON = 10  # rounds: where methods differ most
 PAPERS = {  # figure -> its lines, and what they are in words
@@ -62,34 +62,24 @@ def _of_paper(figure: Figure, table: pyarrow.Table, lines: dict[str, str]) -> st
     where = "single-class data" if "1" not in figure.name else "Dirichlet data"
     return (
         f"On {where}, when each client misses a round with probability {p:g}, the accuracy after "
-        f"{t} rounds is {_listed(reached)}."
+        f"{t} rounds is {listed(reached)}."
     )
-
-
-def _listed(words: Sequence[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]
 
 
 def _of_summary(summary: Summary, main: Metric) -> str:
     """The first sentence of a summary; of a single setting with its numbers."""
     if len(summary.settings) == 1 and len(summary.settings[0].ranks) > 1:
         return _of_setting(summary.settings[0], main)
-    good = [{rank.label for rank in s.ranks if rank.as_good} for s in summary.settings]
-    everywhere = sorted(set.intersection(*good))
-    if len(everywhere) > 1:
-        where = f"in all {len(good)} settings"
-        return f"{_listed(everywhere)} are best {where}, and cannot be told from each other."
     return summary.sentences[0] if summary.sentences else ""
 
 
 def _of_setting(setting: Setting, main: Metric) -> str:
     best, second, *_ = setting.ranks
-    found = f"{best.label} is best, with {main.title} {main.shown(best.mean)}"
-    if best.half is not None:
-        found += f" ± {main.shown(best.half)}"
+    found = f"{best.label} is best, with {main.title} {main.with_half(best.mean, best.half)}"
     if second.behind is None:
         return f"{found}; next is {second.label}."
-    if second.as_good:
-        return f"{found}, and cannot be told from {second.label}."
-    half = "" if second.behind_half is None else f" ± {main.shown(second.behind_half)}"
-    return f"{found}: {main.shown(second.behind)}{half} better than {second.label}, the next."
+    tied = [rank.label for rank in setting.ranks[1:] if rank.as_good]
+    if tied:
+        return f"{found}, but {listed(tied)} cannot be told from it."
+    ahead = main.with_half(second.behind, second.behind_half)
+    return f"{found}: {ahead} better than {second.label}, the next."

@@ -174,7 +174,12 @@ def _figure_data(figure: Figure, table: pyarrow.Table, metrics: Sequence[Metric]
         "kind": figure.kind,
         "title": shown.plain(figure.title),
         "metrics": [
-            {"name": metric.name, "title": metric.heading, "higher": metric.higher_is_better}
+            {
+                "name": metric.name,
+                "title": metric.heading,
+                "higher": metric.higher_is_better,
+                "proportion": metric.is_proportion,
+            }
             for metric in metrics
         ],
         "sites": bool(at_worst),

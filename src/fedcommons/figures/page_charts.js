@@ -37,7 +37,16 @@ function digits(value) {
   else text = value.toLocaleString("en", { maximumSignificantDigits: 4 });
   return text.replace("-", "−");
 }
-const plusMinus = (half) => (present(half) ? `± ${digits(half)}` : "");
+/** A mean and ± half of its interval, large ones both to the place of the interval's second digit. */
+function meanAndHalf(mean, half) {
+  if (!present(half)) return { value: digits(mean), spread: "" };
+  if (half === 0 || Math.max(Math.abs(mean), half) < 10) return { value: digits(mean), spread: `± ${digits(half)}` };
+  const places = Math.min(4, 1 - Math.floor(Math.log10(half)));
+  const shown = Math.max(0, places);
+  const text = (value) => (Math.round(value * 10 ** places) / 10 ** places).toLocaleString("en",
+    { minimumFractionDigits: shown, maximumFractionDigits: shown }).replace("-", "−");
+  return { value: text(mean), spread: `± ${text(half)}` };
+}
 
 function tickText(value) {
   const size = Math.abs(value);
@@ -77,13 +86,16 @@ function logScale(low, high) {
   return { low, high, ticks: fine.length <= 8 ? fine : candidates([1]), place, log: true };
 }
 
-/** An axis for all these series with their bands: logarithmic if they span decades above 0. */
-function valueScale(series) {
-  const edges = (side) => series.flatMap(({ mean, half }) =>
-    mean.map((value, k) => present(value) ? value + side * (half[k] ?? 0) : null).filter(present));
+/** An axis for all these series with their bands: logarithmic if they span decades above 0. Bands of
+ *  proportions, which lie in [0, 1], may leave it where runs are few: their axis does not, and is never
+ *  logarithmic. */
+function valueScale(series, { proportion = false } = {}) {
+  const inside = (value) => (proportion ? Math.max(0, Math.min(1, value)) : value);
+  const edges = (side) => series.flatMap(({ mean, half }) => mean.map((value, k) =>
+    (present(value) ? inside(value + side * (half[k] ?? 0)) : null)).filter(present));
   const [smallest, low, high] = [least(edges(0)), least(edges(-1)), greatest(edges(1))];
   if (!Number.isFinite(low)) return linearScale(0, 1, 5);
-  if (smallest > 0 && high / smallest > 30) return logScale(smallest / 1.2, high * 1.05);
+  if (!proportion && smallest > 0 && high / smallest > 30) return logScale(smallest / 1.2, high * 1.05);
   const margin = (high - low) * 0.03;
   return linearScale(low - margin, high + margin, 5);
 }
@@ -209,9 +221,9 @@ function textWidth(text, size) {
 }
 
 /** Where things are in a chart of this width. */
-function layOut(width, series, y, { integer, xLog }) {
+function layOut(width, series, y, { integer, xLog, labelled }) {
   const wide = width >= WIDE;
-  const direct = wide && series.length * LABEL_HEIGHT < 260;
+  const direct = labelled && wide && series.length * LABEL_HEIGHT < 260;
   const longest = Math.max(0, ...series.map((s) => textWidth(s.label, 13)));
   const left = Math.max(10, ...y.ticks.map((t) => textWidth(tickText(t), 12.5))) + 10;
   const right = width - (direct ? Math.min(longest + 30, width * 0.4) : 12);
@@ -287,7 +299,7 @@ function addCursor(picture, frame, series, box, cursorText) {
     cursor.replaceChildren(rule, ...rows.map(dot));
     const high = greatest(rows.map((s) => py(s.mean[s.k]))) < (top + bottom) / 2; // keep clear
     box.show(cursorText(value), rows.map((s) => (
-      { ...s, value: digits(s.mean[s.k]), spread: plusMinus(s.half[s.k]) })),
+      { ...s, ...meanAndHalf(s.mean[s.k], s.half[s.k]) })),
     { x: px(value), y: high ? bottom - 8 : top + 8, above: high, under: height });
   }
   function point(event) {
@@ -307,10 +319,11 @@ function addCursor(picture, frame, series, box, cursorText) {
     onkeydown: press, onblur: leave }, []);
 }
 
-/** A chart; `shared.hidden` are the labels of hidden lines, `shared.redraw` draws all anew. */
+/** A chart; `shared.hidden` are the labels of hidden lines, `shared.redraw` draws all anew. Without
+ *  labels where the title says what its only line is. */
 function lineChart(options) {
-  const { cursorText, shared, integer, xLog } = options;
-  const axis = { integer, xLog };
+  const { cursorText, shared, integer, xLog, labelled = true } = options;
+  const axis = { integer, xLog, labelled };
   const title = html("h3");
   const drawing = html("div");
   const labels = html("div");
@@ -335,7 +348,7 @@ function lineChart(options) {
     const shown = series.filter((s) => !shared.hidden.has(s.label));
     picture.append(...shown.map((s) => seriesGroup(s, frame, clip)));
     drawing.replaceChildren(picture);
-    placeLabels(frame, picture);
+    if (labelled) placeLabels(frame, picture);
     addCursor(picture, frame, shown, box, cursorText);
   }
 

@@ -71,7 +71,7 @@ function drawCurves(plot, figure, state, group) {
     const scale = valueScale(everything.map((line) => line.values[state.moment]));
     const moment = state.moment === "second_moment" ? "Second moment" : "Exact second moment";
     const metric = chosenMetric(plot, figure, state);
-    const metricScale = valueScale(everything.map((line) => line.values[metric.of]));
+    const metricScale = valueScale(everything.map((line) => line.values[metric.of]), metric);
     charts.metric.show(`${headline(metric)}${metric.where}${where}${axisNote(metricScale)}`,
       series(metric.of), metricScale);
     charts.moment.show(`${moment}${where}${axisNote(scale)}`, series(state.moment), scale);
@@ -227,13 +227,13 @@ function drawGrid(plot, figure, state) {
     if (!present(mean)) return html("td", { class: "none" }, "–");
     const from = metric.higher ? mean - low : high - mean; // the better, the darker
     const level = high > low ? (100 * from) / (high - low) : 50;
-    const spread = plusMinus(reached(line, "half"));
+    const { value, spread } = meanAndHalf(mean, reached(line, "half"));
     const rows = [
-      { label: short(metric), value: digits(mean), spread },
+      { label: short(metric), value, spread },
       { label: "offline cost dc", value: String(costOf(line)) },
     ];
     const node = html("td", { "--level": level.toFixed(1), class: level > 66 ? "high" : "",
-      "aria-label": `${digits(mean)} ${spread}, offline cost ${costOf(line)}` }, mean.toFixed(3));
+      "aria-label": `${value} ${spread}, offline cost ${costOf(line)}` }, mean.toFixed(3));
     const place = () => ({ x: node.offsetLeft + node.offsetWidth / 2,
       y: node.offsetTop + node.offsetHeight + 4, under: node.offsetTop + node.offsetHeight + 4 });
     const show = () => box.show(`c = ${line.c}, d = ${line.d}`, rows, place());
@@ -262,7 +262,7 @@ function drawGrid(plot, figure, state) {
       return { label: `c = ${c}`, color: color(k), dashed: k >= N_COLORS, xs: row.map(costOf),
         mean: row.map((line) => reached(line, "mean")), half: row.map((line) => reached(line, "half")) };
     });
-    chart.show(`What the copies buy,${where}`, series, valueScale(now));
+    chart.show(`What the copies buy,${where}`, series, valueScale(now, metric));
   }
   plot.append(
     controls(

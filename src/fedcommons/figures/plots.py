@@ -93,7 +93,9 @@ def _set_limits(axes: Axes, series: list[Series], metric: Metric) -> None:
     values = values[np.isfinite(values)]
     lowest, highest = values.min(), values.max()
     if metric.is_proportion:
-        axes.set_ylim(bottom=max(0.0, np.floor(lowest * 20) / 20 - 0.02))
+        axes.set_ylim(
+            max(0.0, np.floor(lowest * 20) / 20 - 0.02), min(1.02, axes.get_ylim()[1])
+        )  # bands of a few runs end above 1
     elif highest > lowest:
         margin = 0.08 * (highest - lowest)
         bottom = lowest - margin
@@ -311,6 +313,9 @@ def _by_cost(panel: Axes, series: list[Series], metric: Metric) -> None:
         panel.set_xscale("log")
     panel.set_xlabel("offline cost dc (copies per example)")
     panel.set_title(f"{_short(metric)} after round {t}")
+    if metric.is_proportion:
+        low, high = panel.get_ylim()
+        panel.set_ylim(max(-0.02, low), min(1.02, high))
     panel.legend(ncols=-(-len(labels) // 7))
 
 
@@ -358,6 +363,7 @@ def _footer(
     if lost:
         text += f" Diverged and left out: {', '.join(lost)}."
     width = int(picture.get_figwidth() * 17)
+    text = text.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")
     picture.supxlabel(textwrap.fill(text, width), fontsize=7, color="#333333")
 
 
@@ -367,7 +373,8 @@ def _pairs(series: list[Series]) -> str:
         c, d = s.curve.proportion, s.curve.copies
         if f"({c:g}, {d})" in s.label:
             others = "client" if d == 1 else "clients"
-            return f" ({c:g}, {d}): c = {c:g} of the examples are copied to d = {d} other {others}."
+            pair = f"({c:g},\N{NO-BREAK SPACE}{d})"
+            return f" {pair}: c = {c:g} of the examples are copied to d = {d} other {others}."
     return ""
 
 

@@ -90,5 +90,5 @@ def _row(label: str, p: float, at: Mapping[str, Row], main: Metric) -> Markup:
 def _words(row: Row, main: Metric) -> str:
     if not row["runs"]:
         return "–"
-    half = f" ± {main.shown(float(half_width(row['sem'], row['runs'])))}" if row["runs"] > 1 else ""
-    return main.shown(row["mean"]) + half
+    half = float(half_width(row["sem"], row["runs"])) if row["runs"] > 1 else None
+    return main.with_half(row["mean"], half)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fedcommons.figures.markup import Markup, joined, markup
 from fedcommons.metrics import Metric
-from fedcommons.simulate.summary import Rank, Setting, Summary
+from fedcommons.simulate.ranking import Rank, Setting
+from fedcommons.simulate.summary import Summary
 
 SECTION = """<section class="lead" id="found" aria-labelledby="found-title">
 <h2 id="found-title">What was found</h2>
@@ -62,4 +63,4 @@ def _label(rank: Rank) -> Markup:
 def _with_half(main: Metric, value: float | None, half: float | None) -> str:
     if value is None:
         return "–"
-    return main.shown(value) + ("" if half is None else f" ± {main.shown(half)}")
+    return main.with_half(value, half)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -83,6 +84,17 @@ class Metric:
         """A value or a distance of values, as people read it."""
         digits = f"{value:.3f}" if abs(value) < 100 else f"{value:,.4g}"
         return digits.replace("-", "\N{MINUS SIGN}")
+
+    def with_half(self, value: float, half: float | None) -> str:
+        """A value ± half of its interval, both to the place of the interval's second digit.
+
+        Three places at most; just the value where there is no interval.
+        """
+        if half is None or not math.isfinite(half):
+            return self.shown(value)
+        places = min(3, 1 - math.floor(math.log10(half))) if half > 0 else 3
+        both = (f"{round(number, places):,.{max(0, places)}f}" for number in (value, half))
+        return " ± ".join(both).replace("-", "\N{MINUS SIGN}")
 
     def values(self, predictions: Array, truth: Array) -> FloatArray:
         """Of models' predictions (B, n, ...): (B,); NaN where undefined or not finite."""

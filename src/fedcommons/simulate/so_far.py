@@ -33,7 +33,7 @@ class SoFar:
         """How many runs are finished."""
         for path in sorted(self.folder.runs.glob("*.npz")):
             run = int(path.stem)
-            if run not in self._of_run:
+            if run < self.study.runs and run not in self._of_run:  # blocks may go beyond
                 self._of_run[run] = self._values(self.folder.read_run(run, self.study.digest))
         return len(self._of_run)
 

@@ -154,12 +154,13 @@ class CodedSum(Strategy):
         """Log how it trains."""
         method = self.settings.method
         logger.info(
-            "CodedSum: estimator %s, code %s, learning rate %g, %d local steps of %s, server "
+            "CodedSum: estimator %s, code %s, learning rate %g, %d local step%s of %s, server "
             "optimizer %s, deadline %s, %s",
             method.estimator,
             method.code,
             self.settings.learning_rate,
             method.local_steps,
+            "" if method.local_steps == 1 else "s",
             f"{method.batch_size} examples" if method.batch_size else "all examples",
             method.server_optimizer,
             self.deadline if self.deadline == "adaptive" else f"{self.deadline:g} s",
