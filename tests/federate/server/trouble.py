@@ -7,7 +7,7 @@ import pytest
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 
 from fedcommons.federate.protocol import chunks
-from fedcommons.federate.server import answers, asking, delivery, meeting
+from fedcommons.federate.server import asking, delivery, meeting, open_question
 from fedcommons.federate.transport import messages
 from tests.federate.tiny import (
     Counting,
@@ -108,7 +108,7 @@ def empty(message: Message, _reply: Message) -> Message:
 def stop_the_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """From now on time passes only where the server sleeps."""
     found = Clock()
-    for module in (asking, answers, delivery, meeting):
+    for module in (asking, open_question, delivery, meeting):
         monkeypatch.setattr(module, "time", found)
     return found
 

@@ -50,6 +50,7 @@ OLDER = "store.older"  # of a store that was restored from a backup
 COMMANDS = (  # of operators: one write each
     "store.approved", "store.recovery", "store.rotated", "store.statement", "store.trusted",
     "peers.pinned", "proxy.configuration", "tls.certificate", "tls.key",
+    "backup", "store.restored", "kit", "unit",
 )  # fmt: skip
 UPGRADED = "store.upgraded"  # killed in tests/federate/site/test_store_upgrade.py
 OPERATOR = ("withdrawn", "withdrew_all")  # reached by the operator's commands, not by messages
@@ -57,6 +58,8 @@ END = ("results", "results", "results", "model", "run")
 ROUND = ("history", "checkpoint")
 KEPT = {"store.kept", "store.acknowledged"}  # slow answers: killed in test_late.py
 CHUNKS = {"store.chunk", "store.chunks"}  # killed in tests/federate/site/test_chunk_memory.py
+# Corrections: killed in test_corrected_answers.py
+CORRECTED = {"store.model", "store.stand-in"}
 ANSWERS = "server.answers"  # remembered ones: killed in tests/federate/server/test_remembered.py
 SCALE = "server.scale"  # killed in tests/federate/server/test_standardisation.py
 BEST = {"server.best-model", "server.best"}  # nothing is watched here: tested with evaluation
@@ -296,7 +299,7 @@ def test_the_matrix_has_every_durable_write(tiny, monkeypatch):
     reached = [point for point in points if point.endswith(":before")]
     assert len(points) == 2 * len(reached)
     names = {point.removesuffix(":before") for point in reached}
-    elsewhere = {*GIVEN_UP, *BEST, *HOSTILE, *KEPT, *CHUNKS, OLDER, *COMMANDS}
+    elsewhere = {*GIVEN_UP, *BEST, *HOSTILE, *KEPT, *CHUNKS, *CORRECTED, OLDER, *COMMANDS}
     elsewhere |= {*LIFTED, CHANGED, UPGRADED, ANSWERS, SCALE, UNTRAINED}
     assert names | elsewhere == names_in_the_source()
     assert names == {f"store.{name}" for name in STORE} | {f"server.{name}" for name in SERVER}
