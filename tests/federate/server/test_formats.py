@@ -149,7 +149,7 @@ def test_a_history_without_metrics_of_sites_is_gone_on_with(tmp_path):
     assert after.history[:4] == before.history
     assert not any(note.evaluation for note in before.history)
     assert after.history[5].evaluation.pooled["n"] > 0
-    assert "sites_n" in write_page(path.parent).read_text()
+    assert "n over all sites" in write_page(path.parent).read_text()
 
 
 def test_a_state_dir_and_a_checkpoint_from_before_quarantine_are_gone_on_with(tmp_path):

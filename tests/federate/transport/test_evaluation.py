@@ -275,7 +275,7 @@ def test_a_resumed_training_keeps_its_metrics(tiny):
     assert sorted(result.evaluate_metrics_clientapp) == [1, 2, 3, 4]
     page = write_page(folder).read_text()
     assert "What each site measured" in page
-    assert "sites_n after each round" in page
+    assert "n over all sites after each round" in page
 
 
 # The best model
