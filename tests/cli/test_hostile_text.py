@@ -63,7 +63,7 @@ STATUS = {"federation": HOSTILE, "code": HOSTILE, "commit": None, "held_from_oth
 
 
 def test_status_and_ledger(capsys):
-    federate_site._print_status(STATUS)
+    federate_site.print_status(STATUS)
     federate_site._print_ledger([ENTRY])
     said = capsys.readouterr().out
     assert_lines_are_safe(said)

@@ -17,6 +17,7 @@ import typer
 from fedcommons.cli import (
     exit_codes,
     federate_backup,
+    federate_check,
     federate_demo,
     federate_deploy,
     federate_desk,
@@ -168,7 +169,7 @@ app.command("watch")(federate_desk.watch)
 app.command("metrics")(federate_desk.metrics)
 app.command("quarantine")(federate_server.quarantine)
 for command in (
-    federate_site.check,
+    federate_check.check,
     federate_site.identity,
     federate_site.trust,
     federate_site.status,

@@ -132,7 +132,7 @@ def sentences(
         named = dict(zip((line.curve for line in figure.lines), labels(figure), strict=True))
         time = {curve: of(seconds[curve]) for curve in named}
         first = min(named, key=lambda c: (-time[c].reached, time[c].median, time[c].low))
-        where = f"In {figure.name}, " if len(study.figures) > 1 else ""
+        where = f"In the figure {figure.name}, " if len(study.figures) > 1 else ""
         if not time[first].reached:
             yield f"{where}no line reaches {study.target:g}."
             continue
